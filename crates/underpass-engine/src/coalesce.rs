@@ -207,15 +207,15 @@ impl Coalescer {
     ///
     /// What [`Coalescer::next`] gives then is to be sent before more packets come.
     pub fn put(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) -> u64 {
-        let (mut came, before) = (0, self.ready.len());
+        let (mut received, before) = (0, self.ready.len());
         for packet in packets {
-            came += 1;
+            received += 1;
             self.add(pool, packet);
         }
         while let Some(flow) = self.flows.pop() {
             self.close(&flow);
         }
-        (before + came - self.ready.len()) as u64
+        (before + received - self.ready.len()) as u64
     }
 
     /// The next that is to be sent.

@@ -143,7 +143,7 @@ pub enum Require {
     Always,
 }
 
-/// What is asked of SRHs, and the keys to check it by.
+/// What an SRH needs to be accepted, and the keys to check it by.
 #[derive(Clone, Copy)]
 pub(crate) struct Check<'a> {
     pub(crate) require: Require,

@@ -169,7 +169,7 @@ fn class(words: usize) -> usize {
     SIZES.partition_point(|size| usize::from(*size) < units)
 }
 
-/// Freed blocks that wait before the arena asks whether readers have moved on.
+/// Freed blocks that wait before the arena looks whether readers have moved on.
 const PATIENCE: usize = 512;
 
 /// The control thread's side of the reservation that all tables of a family share.

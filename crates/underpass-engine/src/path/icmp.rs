@@ -210,8 +210,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
 fn longest4(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
     let IpAddr::V4(sender) = sender else { return MAX_V4 };
     let exceptions = &view.tables.tunnels().exceptions;
-    let told = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
-    told.map_or(MAX_V4, |told| MAX_V4.min(told.mtu as usize))
+    let reported = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
+    reported.map_or(MAX_V4, |reported| MAX_V4.min(reported.mtu as usize))
 }
 
 /// Sends a message that this router made to `destination`, in the routing instance of the packet

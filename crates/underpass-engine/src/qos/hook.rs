@@ -27,7 +27,7 @@ pub(crate) struct Everything {
     pub(crate) outcome: Outcome,
     /// Counters besides that of the outcome, each of which counts every packet.
     pub(crate) counters: Vec<CounterId>,
-    /// Whether no filter is asked after it.
+    /// Whether no filter follows it.
     pub(crate) alone: bool,
 }
 
@@ -49,7 +49,7 @@ enum StoredClassifier {
 /// Where the search in a priority has come to.
 #[expect(clippy::large_enum_variant, reason = "nothing is allocated on the path")]
 pub(crate) enum Cursor {
-    /// This filter is asked next.
+    /// The next filter.
     Place(usize),
     Walk(Walk),
 }

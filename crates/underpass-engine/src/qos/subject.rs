@@ -69,7 +69,7 @@ impl Nest {
     }
 }
 
-/// Where packets are asked.
+/// Where packets are classified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The link of the hook or qdisc.
@@ -81,7 +81,7 @@ pub(crate) struct Place {
     /// Whether packets come in there.
     pub(crate) ingress: bool,
     /// The link that they came in by, and its interface index.
-    pub(crate) came: Option<(LinkId, u32)>,
+    pub(crate) received_by: Option<(LinkId, u32)>,
     /// What has redirected them.
     pub(crate) nest: Nest,
     /// Whether packets there have no Ethernet header: at most tunnels.
@@ -161,7 +161,7 @@ impl<'p> Subject<'p> {
         })
     }
 
-    /// Whether a filter of this protocol is asked.
+    /// Whether a filter of this protocol classifies it.
     #[inline]
     pub(crate) fn is_of(&self, protocol: u16) -> bool {
         protocol == ANY_PROTOCOL || protocol == self.protocol
@@ -257,13 +257,13 @@ impl<'p> Subject<'p> {
     /// Whether it came in by a link; any link if none is asked for.
     #[inline]
     pub(crate) fn came_by(&self, link: Option<LinkId>) -> bool {
-        link.is_none_or(|link| self.came().is_some_and(|(came, _)| came == link))
+        link.is_none_or(|link| self.received_by().is_some_and(|(received_by, _)| received_by == link))
     }
 
     /// The link that it came in by, and its interface index.
     #[inline]
-    pub(crate) fn came(&self) -> Option<(LinkId, u32)> {
-        self.place.came.filter(|_| self.place.ingress || !self.tag.own)
+    pub(crate) fn received_by(&self) -> Option<(LinkId, u32)> {
+        self.place.received_by.filter(|_| self.place.ingress || !self.tag.own)
     }
 }
 
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         ifindex: 5,
         mac: [2, 0, 0, 0, 0, 1],
         ingress: true,
-        came: Some((LinkId(1), 5)),
+        received_by: Some((LinkId(1), 5)),
         nest: Nest { depth: 0, received: 0, links: [None; 4] },
         bare: false,
         tunnel: None,

@@ -456,9 +456,9 @@ pub struct Lookup {
     pub fibs4: Box<[Fib4Id]>,
     /// For IPv6.
     pub fibs6: Box<[Fib6Id]>,
-    /// Policy rules that look at more than the destination, for IPv4; asked before `fibs4`.
+    /// Policy rules that look at more than the destination, for IPv4; they come before `fibs4`.
     pub rules4: Box<[Rule]>,
-    /// The same for IPv6; asked before `fibs6`.
+    /// The same for IPv6; they come before `fibs6`.
     pub rules6: Box<[Rule]>,
     /// Where the router looks up what it sends itself in the same routing instance: by the rules for packets from the
     /// host. `None`: these tables are no routing instance, they are those that a SID names.
@@ -596,13 +596,13 @@ pub struct Link {
     /// Whether they go on along their SRH, where that is for an address of the router's that is no SID:
     /// `seg6_enabled`.
     pub seg6: bool,
-    /// What is asked of the HMAC of SRHs that come in by it: `seg6_require_hmac`.
+    /// Which HMAC SRHs need that come in by it: `seg6_require_hmac`.
     pub require_hmac: Require,
     /// What it is in IOAM traces.
     pub ioam: IoamLink,
-    /// What is asked of every packet that comes in by it, before all else.
+    /// The hook that classifies every packet that comes in by it, before all else.
     pub ingress: Option<HookId>,
-    /// What is asked of every packet that is to leave by it.
+    /// The hook that classifies every packet that is to leave by it.
     pub egress: Option<HookId>,
     /// What packets wait in before they leave by it. `None`: only the queue of its port.
     pub root: Option<QdiscId>,
@@ -616,12 +616,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether what comes in is asked, or goes into a qdisc.
+    /// Whether what comes in is classified, or goes into a qdisc.
     pub(crate) fn classifies_ingress(&self) -> bool {
         self.ingress.is_some() || self.ingress_qdisc.is_some()
     }
 
-    /// Whether what is to be sent is asked, or waits in a qdisc.
+    /// Whether what is to be sent is classified, or waits in a qdisc.
     pub(crate) fn classifies_egress(&self) -> bool {
         self.egress.is_some() || self.root.is_some()
     }

@@ -15,13 +15,13 @@ pub enum EmatchJoin {
 pub struct Ematch {
     /// Whether it holds where `test` does not.
     pub invert: bool,
-    /// What is asked.
+    /// The condition.
     pub test: EmatchTest,
     /// How it is joined to the next; what the last one says does not count.
     pub join: EmatchJoin,
 }
 
-/// What an [`Ematch`] asks of a packet.
+/// The condition of an [`Ematch`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EmatchTest {
     /// A sequence in parentheses.
@@ -114,7 +114,7 @@ pub enum MetaTerm {
     },
 }
 
-/// What `meta` can ask of a packet: those of `TCF_META_ID_*` that mean something without a socket.
+/// What `meta` can compare: those of `TCF_META_ID_*` that mean something without a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetaValue {
     /// A random number.

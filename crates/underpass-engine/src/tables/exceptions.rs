@@ -123,7 +123,7 @@ impl Exceptions {
     /// Takes note of what a router has told. One that is larger than what is known counts for nothing.
     #[cold]
     pub(crate) fn learn(&self, destination: u128, lookup: LookupId, mtu: u32, now: Nanos) {
-        let told = match destination >> 32 {
+        let reported = match destination >> 32 {
             0 if mtu < LEAST => LEAST | LOCKED,
             0 => mtu,
             _ => mtu.max(LEAST6),
@@ -132,13 +132,13 @@ impl Exceptions {
         let key = key(destination, lookup);
         let set = self.set(key);
         let known = set.iter().find(|entry| entry.read(key, now).is_some());
-        if known.is_some_and(|entry| entry.mtu.load(Ordering::Relaxed) & !LOCKED < told & !LOCKED) {
+        if known.is_some_and(|entry| entry.mtu.load(Ordering::Relaxed) & !LOCKED < reported & !LOCKED) {
             return;
         }
         // Else the place of the one that ends first.
         let entry = known.or_else(|| set.iter().min_by_key(|entry| entry.until.load(Ordering::Relaxed)));
         if let Some(entry) = entry {
-            entry.write(key, told, now.saturating_add(LIFETIME));
+            entry.write(key, reported, now.saturating_add(LIFETIME));
             self.set_any();
         }
     }
@@ -153,17 +153,17 @@ mod tests {
     #[test]
     fn what_was_told_counts_for_ten_minutes() {
         let exceptions = Exceptions::default();
-        let told = |destination, now| exceptions.of(destination, TABLES, now).map(|path| path.mtu);
-        assert_eq!(told(7, 0), None);
+        let reported = |destination, now| exceptions.of(destination, TABLES, now).map(|path| path.mtu);
+        assert_eq!(reported(7, 0), None);
         exceptions.learn(7, TABLES, 1400, 5);
         exceptions.learn(7, TABLES, 1450, 6);
-        assert_eq!((told(7, 10), told(8, 10)), (Some(1400), None));
+        assert_eq!((reported(7, 10), reported(8, 10)), (Some(1400), None));
         assert_eq!(exceptions.of(7, LookupId(4), 10), None);
         exceptions.learn(7, TABLES, 1300, 7);
-        assert_eq!((told(7, LIFETIME + 6), told(7, LIFETIME + 7)), (Some(1300), None));
+        assert_eq!((reported(7, LIFETIME + 6), reported(7, LIFETIME + 7)), (Some(1300), None));
         // Then a larger one counts again.
         exceptions.learn(7, TABLES, 1400, LIFETIME + 7);
-        assert_eq!(told(7, LIFETIME + 8), Some(1400));
+        assert_eq!(reported(7, LIFETIME + 8), Some(1400));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Traffic control as packets meet it: what is asked of every packet that comes in or goes out by a link.
+//! The filters that classify every packet that comes in or goes out by a link.
 //!
 //! A [`Hook`] is the filters of one place: `ingress` or `egress` of a link (`clsact`), or of a qdisc. Its chains
 //! hold priorities, a priority holds filters of one classifier, and a filter leads to actions, which several filters
@@ -7,35 +7,35 @@
 use super::{Ematch, FlowerKey, LinkId, TcActionId};
 use crate::counters::{CounterId, TcCounterId};
 
-/// The protocol of a [`FilterPriority`] that is asked whatever a packet's EtherType: `ETH_P_ALL`.
+/// The protocol of a [`FilterPriority`] that takes packets of any EtherType: `ETH_P_ALL`.
 pub const ANY_PROTOCOL: u16 = 0x0003;
 
 /// The filters of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hook {
-    /// What the qdisc of the place counts (`ingress`, `clsact`): each packet that is asked, and drops. `None` where
+    /// What the qdisc of the place counts (`ingress`, `clsact`): each packet that is classified, and drops. `None` where
     /// the filters are those of a qdisc that counts for itself. Ingress and egress of one `clsact` share it.
     pub counter: Option<TcCounterId>,
-    /// The chains, each number once. Packets begin in chain 0; without it nothing is asked.
+    /// The chains, each number once. Packets begin in chain 0; without it every packet passes.
     pub chains: Vec<FilterChain>,
     /// The hash tables of all u32 filters of the place, which [`Classifier::U32`] and [`U32Node::link`] name by
     /// where they are in this list.
     pub u32_tables: Vec<U32Table>,
 }
 
-/// Filters that are asked one after another.
+/// Filters in the order in which they classify.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FilterChain {
     /// The number that `goto chain` names.
     pub index: u32,
-    /// In the order in which they are asked: rising `prio`, and as Linux orders equal ones.
+    /// By rising `prio`, and as Linux orders equal ones.
     pub priorities: Vec<FilterPriority>,
 }
 
 /// The filters of one priority and protocol, which are of one kind (`struct tcf_proto`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilterPriority {
-    /// The EtherType of the packets that are asked, in host byte order; [`ANY_PROTOCOL`]: all. A packet with a VLAN
+    /// The EtherType of the packets that it classifies, in host byte order; [`ANY_PROTOCOL`]: all. A packet with a VLAN
     /// tag has that of the tag.
     pub protocol: u16,
     /// How they are told apart.
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub class: u32,
     /// What is done to it, in order.
     pub actions: Vec<TcActionId>,
-    /// Counts packets and bytes that matched, and as errors packets that were asked and did not. `flower` counts only
+    /// Counts packets and bytes that matched, and as errors packets that did not. `flower` counts only
     /// those that matched.
     pub counter: Option<CounterId>,
 }
@@ -73,7 +73,7 @@ pub struct Outcome {
 /// A filter of `basic`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BasicFilter {
-    /// What is asked of a packet, as a sequence in which each names how it is joined to what follows. Empty: matches.
+    /// The conditions of a packet, as a sequence in which each names how it is joined to what follows. Empty: matches.
     pub ematches: Vec<Ematch>,
     /// What then.
     pub outcome: Outcome,
@@ -110,7 +110,7 @@ pub struct FwFilter {
 /// A hash table of u32 nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct U32Table {
-    /// As many as the divisor, a power of two up to 256; each in the order in which its nodes are asked.
+    /// As many as the divisor, a power of two up to 256; each in the order in which its nodes classify.
     pub buckets: Vec<Vec<U32Node>>,
 }
 

@@ -72,8 +72,8 @@ pub struct Tables {
     tunnels: TunnelTable,
     hooks: Slab<StoredHook>,
     tc_actions: Slab<StoredAction>,
-    /// How many links ask something of what leaves.
-    asking_links: AtomicU32,
+    /// How many links classify what leaves.
+    classifying_links: AtomicU32,
     qdiscs: Slab<StoredQdisc>,
     /// Moves on whenever one of `qdiscs` is changed or removed.
     qdisc_changes: AtomicU32,
@@ -106,7 +106,7 @@ impl Tables {
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
             hooks: Slab::new(LINK_BITS, retirer),
             tc_actions: Slab::new(LINK_BITS, retirer),
-            asking_links: AtomicU32::new(0),
+            classifying_links: AtomicU32::new(0),
             qdiscs: Slab::new(QDISC_BITS, retirer),
             qdisc_changes: AtomicU32::new(0),
             priorities: priority::Priorities::default(),
@@ -277,16 +277,16 @@ impl Tables {
         self.tc_actions.get(id.0, guard)
     }
 
-    /// Whether any link asks anything of what leaves.
+    /// Whether any link classifies what leaves.
     #[inline(always)]
     pub(crate) fn classifies_leaving(&self) -> bool {
-        self.asking_links.load(Relaxed) != 0
+        self.classifying_links.load(Relaxed) != 0
     }
 
     /// Takes note that a link has taken the place of another.
     fn link_asks(&self, old: Option<&Link>, new: Option<&Link>) {
-        let asks = |link: Option<&Link>| u32::from(link.is_some_and(|link| link.egress.is_some()));
-        let count = self.asking_links.load(Relaxed) + asks(new);
-        self.asking_links.store(count - asks(old), Relaxed);
+        let classifies = |link: Option<&Link>| u32::from(link.is_some_and(|link| link.egress.is_some()));
+        let count = self.classifying_links.load(Relaxed) + classifies(new);
+        self.classifying_links.store(count - classifies(old), Relaxed);
     }
 }

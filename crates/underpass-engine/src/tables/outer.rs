@@ -59,7 +59,7 @@ pub(crate) const REMOTE_SUM: u16 = 2048;
 pub(crate) const CLOSED: u16 = 4096;
 /// The outer header is IPv6: nothing open, but read with what is.
 pub(crate) const OVER_IPV6: u16 = 8192;
-/// What goes in is asked before, or waits.
+/// What goes in is classified before, or waits in a qdisc.
 pub(crate) const HOOKED: u16 = 16384;
 /// The checksum of GRE is left to the receiver, unless one inside is.
 pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
@@ -70,13 +70,13 @@ pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
 pub(crate) struct EncapTemplate {
     /// What is not in the header yet.
     pub(crate) open: u16,
-    /// How much of the template counts: its end.
+    /// Length of the headers, which end with `bytes`.
     pub(crate) len: u8,
     /// Where the headers of UDP, GUE and GRE are; 0: there is none.
     pub(crate) udp: u8,
     pub(crate) gue: u8,
     pub(crate) gre: u8,
-    /// The TOS, or traffic class, that is not in the template.
+    /// The TOS, or traffic class, that is not in `bytes`.
     pub(crate) tos: u8,
     /// The lowest and the highest of the UDP source ports by which flows are told apart.
     pub(crate) ports: (u16, u16),
@@ -89,14 +89,14 @@ pub(crate) struct EncapTemplate {
     /// The device.
     pub(crate) link: LinkId,
     /// As on the wire; lengths, checksums, and what the packet inside says, are 0.
-    pub(crate) template: [u8; TEMPLATE],
+    pub(crate) bytes: [u8; TEMPLATE],
 }
 
 impl EncapTemplate {
     /// The header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &[u8] {
-        self.template.get(TEMPLATE - usize::from(self.len)..).unwrap_or_default()
+        self.bytes.get(TEMPLATE - usize::from(self.len)..).unwrap_or_default()
     }
 
     #[inline(always)]
@@ -176,20 +176,20 @@ pub(crate) struct StoredTunnel {
     pub(crate) up: bool,
     pub(crate) forward4: bool,
     pub(crate) forward6: bool,
-    /// Whether what has come out is asked before it is looked up, and what is to go in before it does; or waits there.
+    /// Whether packets are classified when they come out and before they go in, or wait there.
     pub(crate) classifies_ingress: bool,
     pub(crate) classifies_egress: bool,
     /// Where packets come out, if that is soon done.
     pub(crate) end: Option<PrecomputedDecap>,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
-    forms: [EncapTemplate; 3],
+    templates: [EncapTemplate; 3],
     pub(crate) config: Tunnel,
     pub(crate) sequence: Arc<Sequence>,
 }
 
 impl StoredTunnel {
     pub(super) fn new(tunnel: Tunnel, link: Option<&Link>, sequence: Arc<Sequence>) -> Self {
-        let forms = if tunnel.kind.carries_frames() {
+        let templates = if tunnel.kind.carries_frames() {
             [InnerProtocol::Frame; 3]
         } else {
             [InnerProtocol::Ip4, InnerProtocol::Ip6, InnerProtocol::Mpls]
@@ -206,7 +206,7 @@ impl StoredTunnel {
             classifies_ingress: link.is_some_and(Link::classifies_ingress),
             classifies_egress: link.is_some_and(Link::classifies_egress),
             end: link.and_then(|link| PrecomputedDecap::new(&tunnel, link)),
-            forms: forms.map(|inside| form(&tunnel, inside, link)),
+            templates: templates.map(|inside| template(&tunnel, inside, link)),
             config: tunnel,
             sequence,
         }
@@ -214,23 +214,23 @@ impl StoredTunnel {
 
     /// The outer header of a packet with this inside.
     #[inline(always)]
-    pub(crate) fn form(&self, inside: InnerProtocol) -> &EncapTemplate {
+    pub(crate) fn template(&self, inside: InnerProtocol) -> &EncapTemplate {
         match inside {
-            InnerProtocol::Ip4 | InnerProtocol::Frame => &self.forms[0],
-            InnerProtocol::Ip6 => &self.forms[1],
-            InnerProtocol::Mpls => &self.forms[2],
+            InnerProtocol::Ip4 | InnerProtocol::Frame => &self.templates[0],
+            InnerProtocol::Ip6 => &self.templates[1],
+            InnerProtocol::Mpls => &self.templates[2],
         }
     }
 
     /// The same if it is precomputed.
     pub(super) fn precomputed(&self, inside: InnerProtocol) -> Option<PrecomputedEncap> {
-        if self.kind.carries_frames() { None } else { PrecomputedEncap::new(self.form(inside)) }
+        if self.kind.carries_frames() { None } else { PrecomputedEncap::new(self.template(inside)) }
     }
 
     /// Whether it may have this inside.
     #[inline(always)]
     pub(crate) fn takes(&self, inside: InnerProtocol) -> bool {
-        !self.form(inside).has(CLOSED) && self.kind.carries_frames() == (inside == InnerProtocol::Frame)
+        !self.template(inside).has(CLOSED) && self.kind.carries_frames() == (inside == InnerProtocol::Frame)
     }
 
     /// Bytes of the fields of its GRE header that not all have.
@@ -245,7 +245,7 @@ impl StoredTunnel {
     /// What it puts before packets at the most, in bytes, as Linux counts it.
     pub(crate) fn overhead(&self) -> usize {
         let remote = self.config.udp.is_some_and(|udp| udp.gue && udp.remote_checksum);
-        usize::from(self.forms[0].len) + if remote { REMOTE_CHECKSUM } else { 0 }
+        usize::from(self.templates[0].len) + if remote { REMOTE_CHECKSUM } else { 0 }
     }
 }
 
@@ -272,7 +272,7 @@ fn takes(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
 }
 
 /// Builds the outer header for such packets.
-fn form(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTemplate {
+fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTemplate {
     let mut header = Vec::with_capacity(LONGEST);
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
@@ -391,9 +391,9 @@ fn form(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTem
             open |= SEQUENCE;
         }
     }
-    let mut template = [0; TEMPLATE];
+    let mut bytes = [0; TEMPLATE];
     let len = header.len().min(TEMPLATE);
-    template.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
+    bytes.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
     let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
     let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
     let mtu = link.map_or(0, |link| link.mtu);
@@ -410,7 +410,7 @@ fn form(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTem
         // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
         sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u16,
         link: tunnel.link,
-        template,
+        bytes,
     }
 }
 

@@ -32,11 +32,11 @@ pub(crate) const LOCAL_PORTS: (u16, u16) = match super::SourcePort::LOCAL {
 };
 
 impl PrecomputedKind {
-    fn of(form: &EncapTemplate) -> Option<Self> {
-        match (form.len, form.udp, form.gue, form.gre) {
-            _ if form.has(NEEDS_MORE) => None,
+    fn of(template: &EncapTemplate) -> Option<Self> {
+        match (template.len, template.udp, template.gue, template.gre) {
+            _ if template.has(NEEDS_MORE) => None,
             // There is no room for others.
-            _ if form.has(PORT) && form.ports != LOCAL_PORTS => None,
+            _ if template.has(PORT) && template.ports != LOCAL_PORTS => None,
             (20, 0, 0, 0) => Some(Self::Nothing),
             (24, 0, 0, 20) => Some(Self::Gre),
             (28, 20, 0, 0) => Some(Self::Udp),
@@ -77,18 +77,18 @@ const _: () = assert!(size_of::<PrecomputedEncap>() == 64);
 
 impl PrecomputedEncap {
     /// `None`: the header needs more, or its next hop is not known.
-    pub(super) fn new(form: &EncapTemplate) -> Option<Self> {
-        let taken = |bit, all| if form.has(bit) { all } else { 0 };
+    pub(super) fn new(template: &EncapTemplate) -> Option<Self> {
+        let taken = |bit, all| if template.has(bit) { all } else { 0 };
         Some(Self {
-            kind: PrecomputedKind::of(form)?,
-            by_flow: form.has(PORT),
-            tos: form.tos,
-            longest: u16::try_from(form.mtu).unwrap_or(u16::MAX).min(u16::MAX - u16::from(form.len)),
-            sum: form.sum,
-            next_hop: form.next_hop?,
-            link: form.link,
+            kind: PrecomputedKind::of(template)?,
+            by_flow: template.has(PORT),
+            tos: template.tos,
+            longest: u16::try_from(template.mtu).unwrap_or(u16::MAX).min(u16::MAX - u16::from(template.len)),
+            sum: template.sum,
+            next_hop: template.next_hop?,
+            link: template.link,
             taken: [taken(TOS, 0xfc << 8), taken(FRAGMENT, 0x40 << 16), taken(TTL, 0xff)],
-            header: *form.template.last_chunk()?,
+            header: *template.bytes.last_chunk()?,
         })
     }
 }
@@ -151,10 +151,10 @@ impl PrecomputedDecap {
 
     /// Whether an outer packet that has come in there is for it.
     #[inline(always)]
-    pub(super) fn is_for(&self, kind: TunnelKind, arrival: TunnelMatch, ingress: Ingress) -> bool {
+    pub(super) fn is_for(&self, kind: TunnelKind, tunnel_match: TunnelMatch, ingress: Ingress) -> bool {
         let key = if self.has_key { Some(self.key) } else { None };
         let found = TunnelMatch { local: self.local, remote: self.remote, key };
-        self.kind == kind && found == arrival && ingress.is(self.bound)
+        self.kind == kind && found == tunnel_match && ingress.is(self.bound)
     }
 
     /// Where the other end must not be one of the router's own addresses, if it must not.

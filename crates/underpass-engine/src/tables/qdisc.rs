@@ -163,13 +163,13 @@ pub enum QuantumWarning {
 
 impl HtbClass {
     /// The quantum of a class: what was asked for, or what follows from its rate, and whether Linux warns of it.
-    pub fn quantum(rate: &RateConfig, rate2quantum: u32, asked: u32) -> (u32, Option<QuantumWarning>) {
+    pub fn quantum(rate: &RateConfig, rate2quantum: u32, classified: u32) -> (u32, Option<QuantumWarning>) {
         let quantum = rate.bytes_per_second / u64::from(rate2quantum.max(1));
-        match (asked, quantum) {
+        match (classified, quantum) {
             (0, ..1000) => (1000, Some(QuantumWarning::Small)),
             (0, 200_001..) => (200_000, Some(QuantumWarning::Big)),
             (0, quantum) => (quantum as u32, None),
-            (asked, _) => (asked, None),
+            (classified, _) => (classified, None),
         }
     }
 }

@@ -25,11 +25,11 @@ pub struct TcAction {
 /// What happens to a packet after an action: `TC_ACT_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// `continue`: the next filter is asked.
+    /// `continue`: the next filter classifies the packet.
     Continue,
     /// `ok`, `pass`: it goes on its way.
     Ok,
-    /// `reclassify`: the filters are asked again from the first on.
+    /// `reclassify`: the filters classify it again, from the first on.
     Reclassify,
     /// `drop`, `shot`.
     Drop,

@@ -66,12 +66,12 @@ impl Class {
 
     /// What of an arrival such tunnels are found by.
     #[inline(always)]
-    fn seen(self, arrival: TunnelMatch) -> TunnelMatch {
+    fn seen(self, tunnel_match: TunnelMatch) -> TunnelMatch {
         match self {
-            Self::Both => arrival,
-            Self::Remote => TunnelMatch { local: 0, ..arrival },
-            Self::Local => TunnelMatch { remote: 0, ..arrival },
-            Self::Neither => TunnelMatch { local: 0, remote: 0, ..arrival },
+            Self::Both => tunnel_match,
+            Self::Remote => TunnelMatch { local: 0, ..tunnel_match },
+            Self::Local => TunnelMatch { remote: 0, ..tunnel_match },
+            Self::Neither => TunnelMatch { local: 0, remote: 0, ..tunnel_match },
             Self::External | Self::Fallback => TunnelMatch { local: 0, remote: 0, key: None },
         }
     }
@@ -81,18 +81,18 @@ impl Class {
 pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
     let class = Class::of(tunnel)?;
     let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
-    let arrival = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
-    Some((class, class.seen(normal(tunnel.kind, arrival))))
+    let tunnel_match = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
+    Some((class, class.seen(normal(tunnel.kind, tunnel_match))))
 }
 
 /// Over IPv6 no key is key 0, as in Linux.
 #[inline(always)]
-fn normal(kind: TunnelKind, arrival: TunnelMatch) -> TunnelMatch {
+fn normal(kind: TunnelKind, tunnel_match: TunnelMatch) -> TunnelMatch {
     match kind {
         TunnelKind::Ip6gre | TunnelKind::Ip6gretap => {
-            TunnelMatch { key: Some(arrival.key.unwrap_or(0)), ..arrival }
+            TunnelMatch { key: Some(tunnel_match.key.unwrap_or(0)), ..tunnel_match }
         }
-        _ => arrival,
+        _ => tunnel_match,
     }
 }
 
@@ -297,13 +297,13 @@ impl TunnelTable {
     pub(crate) fn precomputed_decap<'g>(
         &'g self,
         kind: TunnelKind,
-        arrival: TunnelMatch,
+        tunnel_match: TunnelMatch,
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<&'g PrecomputedDecap> {
-        let arrival = normal(kind, arrival);
-        let end = self.precomputed_decaps.get(chain(kind, Class::Both, arrival) as u32, guard)?;
-        end.is_for(kind, arrival, ingress).then_some(end)
+        let tunnel_match = normal(kind, tunnel_match);
+        let end = self.precomputed_decaps.get(chain(kind, Class::Both, tunnel_match) as u32, guard)?;
+        end.is_for(kind, tunnel_match, ingress).then_some(end)
     }
 
     /// The tunnel of this kind that an outer packet is for.
@@ -311,12 +311,12 @@ impl TunnelTable {
     pub(crate) fn find<'g>(
         &'g self,
         kind: TunnelKind,
-        arrival: TunnelMatch,
+        tunnel_match: TunnelMatch,
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<(TunnelId, &'g StoredTunnel)> {
         let order = if kind == TunnelKind::Ip6tnl { &Class::ORDER6 } else { &Class::ORDER };
-        self.find_of(order, (kind, arrival), ingress, guard)
+        self.find_of(order, (kind, tunnel_match), ingress, guard)
     }
 
     /// The `external` tunnel of this kind, which takes what no other does.
@@ -324,22 +324,22 @@ impl TunnelTable {
     pub(crate) fn external<'g>(
         &'g self,
         kind: TunnelKind,
-        arrival: TunnelMatch,
+        tunnel_match: TunnelMatch,
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<&'g StoredTunnel> {
-        self.find_of(&[Class::External], (kind, arrival), ingress, guard).map(|(_, tunnel)| tunnel)
+        self.find_of(&[Class::External], (kind, tunnel_match), ingress, guard).map(|(_, tunnel)| tunnel)
     }
 
     #[inline(always)]
     fn find_of<'g>(
         &'g self,
         order: &[Class],
-        (kind, arrival): (TunnelKind, TunnelMatch),
+        (kind, tunnel_match): (TunnelKind, TunnelMatch),
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<(TunnelId, &'g StoredTunnel)> {
-        let arrival = normal(kind, arrival);
+        let tunnel_match = normal(kind, tunnel_match);
         // Of those with both addresses `ip_tunnel_lookup` and `ip6_tnl_lookup` take the one that was added first,
         // `ip6gre_tunnel_lookup` the one that was added last.
         let first_added = !matches!(kind, TunnelKind::Ip6gre | TunnelKind::Ip6gretap);
@@ -359,7 +359,7 @@ impl TunnelTable {
             if last && candidate.is_some() {
                 break;
             }
-            let seen = class.seen(arrival);
+            let seen = class.seen(tunnel_match);
             let mut next = self.heads.get(chain(kind, class, seen)).map_or(0, |head| head.load(Relaxed));
             while let Some(id) = next.checked_sub(1) {
                 next = self.nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
@@ -369,7 +369,7 @@ impl TunnelTable {
                     continue;
                 }
                 let bound = tunnel.config.bound;
-                // One that is bound to the link is asked before all others. For sit (`ipip6_tunnel_lookup`) one that is
+                // One that is bound to the link comes before all others. For sit (`ipip6_tunnel_lookup`) one that is
                 // bound to none is as good, and one that is bound elsewhere is none.
                 if ingress.is(bound) && (bound.is_some() || kind == TunnelKind::Sit) {
                     return Some((TunnelId(id), tunnel));

@@ -45,7 +45,7 @@ const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
 /// How packets go into a tunnel with an outer header that is precomputed; with that of the frame it has `FRONT` bytes.
 #[derive(Clone, Copy)]
 struct EncapRun<'a, const FRONT: usize> {
-    form: &'a PrecomputedEncap,
+    template: &'a PrecomputedEncap,
     next_hop: &'a StoredNextHop,
     /// Longest packet inside, and longest by the next hop alone.
     longest: usize,
@@ -63,15 +63,15 @@ impl<'a, const FRONT: usize> EncapRun<'a, FRONT> {
 
     /// By a route with this MTU, if it is not 0. `None`: it is not so simple, or has another header.
     #[inline(always)]
-    fn new(view: &View<'a>, form: &'a PrecomputedEncap, mtu: u32) -> Option<Self> {
-        let next_hop = view.next_hop(Some(form.next_hop))?;
-        if Some(form.kind) != Self::KIND || view.tables.tunnels().exceptions.any() {
+    fn new(view: &View<'a>, template: &'a PrecomputedEncap, mtu: u32) -> Option<Self> {
+        let next_hop = view.next_hop(Some(template.next_hop))?;
+        if Some(template.kind) != Self::KIND || view.tables.tunnels().exceptions.any() {
             return None;
         }
         let room = (next_hop.plain_mtu as usize).checked_sub(FRONT - ETHERNET)?;
-        let longest = room.min(form.longest.into());
+        let longest = room.min(template.longest.into());
         let longest = if mtu == 0 { longest } else { longest.min(mtu as usize) };
-        Some(Self { form, next_hop, longest, room })
+        Some(Self { template, next_hop, longest, room })
     }
 }
 
@@ -82,11 +82,11 @@ impl<'v, 'a, A: Family, const FRONT: usize> Rewrite<'v, 'a, A> for EncapRun<'a, 
     #[inline(always)]
     fn for_leaf(self, env: &Env<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
         let view = env.view;
-        let form = view.tables.enters(ActionId(leaf?), A::INSIDE, view.guard)?;
-        if form.kind != self.form.kind || form.next_hop != self.form.next_hop {
-            return Self::new(view, form, 0);
+        let template = view.tables.enters(ActionId(leaf?), A::INSIDE, view.guard)?;
+        if template.kind != self.template.kind || template.next_hop != self.template.next_hop {
+            return Self::new(view, template, 0);
         }
-        Some(Self { form, longest: self.room.min(form.longest.into()), ..self })
+        Some(Self { template, longest: self.room.min(template.longest.into()), ..self })
     }
 
     #[inline(always)]
@@ -106,7 +106,7 @@ impl<'v, 'a, A: Family, const FRONT: usize> Rewrite<'v, 'a, A> for EncapRun<'a, 
 
     #[inline(always)]
     fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, counts: (u64, u64)) {
-        path.counters.add_crossed(self.form.link, Direction::Transmit, counts.0, counts.1);
+        path.counters.add_crossed(self.template.link, Direction::Transmit, counts.0, counts.1);
         path.totals.buffer_moves_avoided += counts.0;
     }
 }
@@ -123,19 +123,19 @@ pub(crate) fn encap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
 ) -> Option<Packet> {
     let view = context.env.view;
     let plain = route.next_hop.is_none();
-    if let Some(form) =
+    if let Some(template) =
         view.tables.tunnels().precomputed(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
     {
-        if let Some(run) = EncapRun::<NOTHING>::new(view, form, route.mtu) {
+        if let Some(run) = EncapRun::<NOTHING>::new(view, template, route.mtu) {
             return rewrite_run(path, context, packets, lookups, first, run);
         }
-        if let Some(run) = EncapRun::<OF_GRE>::new(view, form, route.mtu) {
+        if let Some(run) = EncapRun::<OF_GRE>::new(view, template, route.mtu) {
             return rewrite_run(path, context, packets, lookups, first, run);
         }
-        if let Some(run) = EncapRun::<OF_UDP>::new(view, form, route.mtu) {
+        if let Some(run) = EncapRun::<OF_UDP>::new(view, template, route.mtu) {
             return rewrite_run(path, context, packets, lookups, first, run);
         }
-        if let Some(run) = EncapRun::<OF_UDP_GUE_GRE>::new(view, form, route.mtu) {
+        if let Some(run) = EncapRun::<OF_UDP_GUE_GRE>::new(view, template, route.mtu) {
             return rewrite_run(path, context, packets, lookups, first, run);
         }
     }
@@ -157,10 +157,10 @@ fn encap_one<const COUNT: bool, T: Trace, A: Family>(
     let identification = path.identification.wrapping_add(1);
     let plain = route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize);
     if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard).filter(|_| plain) {
-        let form = tunnel.form(A::INSIDE);
-        if let Some(out) = encap_fast::<A>(view, &mut packet, len, (tunnel, form), identification) {
+        let template = tunnel.template(A::INSIDE);
+        if let Some(out) = encap_fast::<A>(view, &mut packet, len, (tunnel, template), identification) {
             path.identification = identification;
-            path.counters.add_crossed(form.link, Direction::Transmit, 1, len as u64);
+            path.counters.add_crossed(template.link, Direction::Transmit, 1, len as u64);
             path.totals.buffer_moves_avoided += 1;
             return path.send_frame(out, packet, context.trace);
         }
@@ -174,7 +174,7 @@ fn encap_one<const COUNT: bool, T: Trace, A: Family>(
 fn encap_precomputed<A: Family, const FRONT: usize>(
     packet: &mut Packet,
     len: usize,
-    EncapRun { form, next_hop, longest, .. }: EncapRun<'_, FRONT>,
+    EncapRun { template, next_hop, longest, .. }: EncapRun<'_, FRONT>,
     identification: u16,
 ) -> Option<FastVerdict> {
     let header = FRONT - ETHERNET;
@@ -185,16 +185,19 @@ fn encap_precomputed<A: Family, const FRONT: usize>(
         cut(packet, ETHERNET + len);
     }
     let inner = packet.bytes_mut().get_mut(ETHERNET..)?;
-    let port = if form.by_flow { Some(source_port(inner, false, LOCAL_PORTS)) } else { None };
+    let port = if template.by_flow { Some(source_port(inner, false, LOCAL_PORTS)) } else { None };
     let left = A::lower(inner)?;
     let [tos, flags, ttl] = A::words(inner.first_chunk()?, left);
-    let [tos_taken, flags_taken, ttl_taken] = form.taken;
+    let [tos_taken, flags_taken, ttl_taken] = template.taken;
     let outer_len = header + len;
     let total = outer_len as u16;
     // `ecn_outside`, where it lies.
     let ecn = tos & 0x300;
     let own = [
-        u32::from(total.swap_bytes()) << 16 | u32::from(form.tos) << 8 | tos & tos_taken | ecn & !(ecn >> 1),
+        u32::from(total.swap_bytes()) << 16
+            | u32::from(template.tos) << 8
+            | tos & tos_taken
+            | ecn & !(ecn >> 1),
         u32::from(identification.swap_bytes()) | flags & flags_taken,
         ttl & ttl_taken,
     ];
@@ -202,9 +205,9 @@ fn encap_precomputed<A: Family, const FRONT: usize>(
     let front = packet.push_front::<FRONT>(header).ok()?;
     let (head, outer) = front.split_first_chunk_mut::<ETHERNET>()?;
     write_header(head, &next_hop.mac, ethernet::IPV4);
-    let template = form.header.get(form.header.len().checked_sub(header)?..)?;
-    outer.copy_from_slice(template);
-    write_ipv4(outer.first_chunk_mut()?, *template.first_chunk()?, form.sum.into(), own);
+    let prepared = template.header.get(template.header.len().checked_sub(header)?..)?;
+    outer.copy_from_slice(prepared);
+    write_ipv4(outer.first_chunk_mut()?, *prepared.first_chunk()?, template.sum.into(), own);
     if let Some(udp) = outer.get_mut(FIXED4..)?.first_chunk_mut::<UDP>() {
         if let Some(port) = port {
             udp[..2].copy_from_slice(&port.to_be_bytes());
@@ -221,17 +224,17 @@ fn encap_fast<A: Family>(
     view: &View<'_>,
     packet: &mut Packet,
     len: usize,
-    (tunnel, form): (&StoredTunnel, &EncapTemplate),
+    (tunnel, template): (&StoredTunnel, &EncapTemplate),
     identification: u16,
 ) -> Option<FastVerdict> {
-    let header = usize::from(form.len);
+    let header = usize::from(template.len);
     let outer_len = header + len;
-    let next_hop = view.next_hop(form.next_hop)?;
+    let next_hop = view.next_hop(template.next_hop)?;
     let mac = addresses(next_hop, outer_len)?;
     let total = u16::try_from(outer_len).ok()?;
-    let unfinished = packet.has_offload() && form.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
-    let fits = len <= form.mtu as usize && header <= packet.headroom();
-    if form.has(CLOSED | HOOKED | ADDRESS | REMOTE_GRE_SUM)
+    let unfinished = packet.has_offload() && template.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
+    let fits = len <= template.mtu as usize && header <= packet.headroom();
+    if template.has(CLOSED | HOOKED | ADDRESS | REMOTE_GRE_SUM)
         || unfinished
         || !fits
         || is_narrow(view, tunnel, outer_len)
@@ -246,7 +249,7 @@ fn encap_fast<A: Family>(
         let [a, b, c, d, _, _, next, hop_limit] = fixed;
         // An encapsulation limit may be behind it, and it may be from the other end.
         let refused = || has_extensions(*next) || is_from_remote(tunnel, rest);
-        if *hop_limit <= 1 || form.has(OVER_IPV6) && refused() {
+        if *hop_limit <= 1 || template.has(OVER_IPV6) && refused() {
             return None;
         }
         *hop_limit -= 1;
@@ -257,48 +260,48 @@ fn encap_fast<A: Family>(
         crate::path::ipv4::lower_ttl(inner)?;
         (tos, ttl, stays, label) = (second, own - 1, flags & 0x40, 0);
     }
-    let port = if form.has(PORT) { Some(source_port(inner, false, form.ports)) } else { None };
-    let label = if form.has(HASH_LABEL) { flow_label(inner, false) } else { label };
+    let port = if template.has(PORT) { Some(source_port(inner, false, template.ports)) } else { None };
+    let label = if template.has(HASH_LABEL) { flow_label(inner, false) } else { label };
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);
     }
     let bytes = packet.push(header).ok()?;
-    copy_template(form, bytes, ETHERNET + header)?;
+    copy_template(template, bytes, ETHERNET + header)?;
     let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
-    let class = if form.has(TOS) { tos } else { form.tos };
-    if form.has(OVER_IPV6) {
-        let class = if form.has(NO_ECN) { class } else { ecn_outside(class, tos) };
+    let class = if template.has(TOS) { tos } else { template.tos };
+    if template.has(OVER_IPV6) {
+        let class = if template.has(NO_ECN) { class } else { ecn_outside(class, tos) };
         write_header(head, mac, ethernet::IPV6);
         let outer = bytes.first_chunk_mut::<8>()?;
         let [_, own @ ..] = *outer.first_chunk::<4>()?;
         let [own_b, own_c, own_d] = own;
         let own = u32::from_be_bytes([0, own_b, own_c, own_d]);
-        let label = if form.has(HASH_LABEL | LABEL) { label } else { own };
+        let label = if template.has(HASH_LABEL | LABEL) { label } else { own };
         let word = 6 << 28 | u32::from(class) << 20 | label;
         outer[..4].copy_from_slice(&word.to_be_bytes());
         outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
-        if form.has(TTL) {
+        if template.has(TTL) {
             outer[7] = ttl;
         }
     } else {
         write_header(head, mac, ethernet::IPV4);
         let outer = bytes.first_chunk_mut::<12>()?;
         let tos = ecn_outside(class, tos);
-        let stays = if form.has(FRAGMENT) { stays } else { 0 };
-        let ttl = if form.has(TTL) { ttl } else { 0 };
+        let stays = if template.has(FRAGMENT) { stays } else { 0 };
+        let ttl = if template.has(TTL) { ttl } else { 0 };
         let own = [
             u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
             u32::from(identification.swap_bytes()) | u32::from(stays) << 16,
             ttl.into(),
         ];
-        write_ipv4(outer, *outer, form.sum.into(), own);
+        write_ipv4(outer, *outer, template.sum.into(), own);
     }
-    if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
-        fill_gre(bytes, tunnel, usize::from(form.gre), None);
+    if template.gre > 0 && template.has(GRE_SUM | SEQUENCE) {
+        fill_gre(bytes, tunnel, usize::from(template.gre), None);
     }
-    if form.udp > 0 {
+    if template.udp > 0 {
         let ends = (tunnel.config.sends_from(), tunnel.config.remote);
-        fill_udp(bytes, tunnel, form, ends, port, None);
+        fill_udp(bytes, tunnel, template, ends, port, None);
     }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
@@ -339,7 +342,7 @@ pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
     if meta.extra.tunnel == Some(route.tunnel) {
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
-    let EncapTemplate { mtu, link, .. } = *tunnel.form(InnerProtocol::Ip4);
+    let EncapTemplate { mtu, link, .. } = *tunnel.template(InnerProtocol::Ip4);
     let mtu = route.mtu(mtu);
     let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
     match path.leave(view, meta, &device) {
@@ -422,7 +425,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
             false => Verdict::drop(DropReason::TunnelRemote),
         };
     };
-    let resolved = tunnel.form(inside).next_hop;
+    let resolved = tunnel.template(inside).next_hop;
     let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
     let source = source_of(view, tunnel, &via, meta.packet.bytes());
     // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router

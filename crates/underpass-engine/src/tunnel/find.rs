@@ -38,18 +38,18 @@ pub(crate) fn find_fast<'a, A: Family>(
     ingress: Ingress,
 ) -> Option<&'a PrecomputedDecap> {
     let tunnels = view.tables.tunnels();
-    let arrival = TunnelMatch { local: local.into(), remote: remote.into(), key };
-    let end = match tunnels.precomputed_decap(kind, arrival, ingress, view.guard) {
+    let tunnel_match = TunnelMatch { local: local.into(), remote: remote.into(), key };
+    let end = match tunnels.precomputed_decap(kind, tunnel_match, ingress, view.guard) {
         Some(end) => end,
-        None => tunnels.find(kind, arrival, ingress, view.guard)?.1.end.as_ref()?,
+        None => tunnels.find(kind, tunnel_match, ingress, view.guard)?.1.end.as_ref()?,
     };
     let refused = match kind {
         TunnelKind::Ip6tnl => {
-            is_foreign(view, ingress, Ipv6Addr::from_bits(arrival.local), end.underlay)
-                || is_refused(view, Ipv6Addr::from_bits(arrival.remote), end.own())
+            is_foreign(view, ingress, Ipv6Addr::from_bits(tunnel_match.local), end.underlay)
+                || is_refused(view, Ipv6Addr::from_bits(tunnel_match.remote), end.own())
         }
         _ if A::IPV6 => false,
-        _ => is_own4(view, fibs, ingress, arrival.remote as u32),
+        _ => is_own4(view, fibs, ingress, tunnel_match.remote as u32),
     };
     (!refused).then_some(end)
 }
@@ -84,7 +84,10 @@ pub(crate) fn find<'a>(
     let bytes = packet.bytes().get(outer.at..).unwrap_or_default();
     let over6 = outer.source.is_ipv6();
     let look = |kind, key| {
-        view.tables.tunnels().find(kind, outer.arrival(key), ingress, view.guard).map(|(_, tunnel)| tunnel)
+        view.tables
+            .tunnels()
+            .find(kind, outer.tunnel_match(key), ingress, view.guard)
+            .map(|(_, tunnel)| tunnel)
     };
     if outer.protocol == protocol::GRE {
         let parsed = if over6 { gre::View::parse(bytes) } else { gre::View::parse_over_ipv4(bytes) };
@@ -106,8 +109,8 @@ pub(crate) fn find<'a>(
         let any_frame =
             (over6 && !frames && found.is_none_or(|found| found.config.role == TunnelRole::Fallback))
                 .then(|| {
-                    let (kind, arrival) = (TunnelKind::Ip6gretap, outer.arrival(header.key));
-                    view.tables.tunnels().external(kind, arrival, ingress, view.guard)
+                    let (kind, tunnel_match) = (TunnelKind::Ip6gretap, outer.tunnel_match(header.key));
+                    view.tables.tunnels().external(kind, tunnel_match, ingress, view.guard)
                 })
                 .flatten();
         let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
@@ -341,7 +344,7 @@ impl Outer {
         }))
     }
 
-    pub(crate) fn arrival(&self, key: Option<u32>) -> TunnelMatch {
+    pub(crate) fn tunnel_match(&self, key: Option<u32>) -> TunnelMatch {
         let bits = |address| match address {
             IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
             IpAddr::V6(address) => Ipv6Addr::to_bits(address),

@@ -24,7 +24,7 @@ pub(crate) fn take_from_host<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) {
     // It has come in by no link.
-    path.hooks.came = None;
+    path.hooks.received_by = None;
     for packet in burst.drain(..) {
         trace.step(Event::Received(port), &packet);
         if packet.len() > ethernet::Header::LEN {

@@ -1,5 +1,5 @@
-//! Traffic control at tunnels: what has come out of one is asked before it is looked up, what is to go into one before it
-//! gets its outer header, and may wait there. Linux: `sch_handle_ingress` behind `gro_cells_receive`, and
+//! Traffic control at tunnels: what has come out of one is classified before it is looked up, what is to go into
+//! one before it gets its outer header, and may wait there. Linux: `sch_handle_ingress` behind `gro_cells_receive`, and
 //! `__dev_queue_xmit` of the tunnel's device.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Packets have no Ethernet header there, unless the tunnel carries frames: their EtherType goes along with them
-//! (`Tag::headless`) for as long as they are asked or wait. A tunnel with a hook or a qdisc is off the fast path
+//! (`Tag::headless`) while they are classified or wait. A tunnel with a hook or a qdisc is off the fast path
 //! (`HOOKED`, `particular`), so that one without pays nothing.
 
 use underpass_packet::ethernet;
@@ -28,7 +28,7 @@ use crate::tunnel::encap::{count_refused, encapsulate_in, refuse_out};
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
-use crate::worker::hook::{Asked, apply_type, classify_at_hook, key_of, place_of};
+use crate::worker::hook::{Classified, apply_type, classify_at_hook, key_of, place_of};
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
 use crate::worker::path::Path;
 use crate::worker::shape::wait_in_qdisc;
@@ -55,7 +55,7 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
         meta.extra.entered = None;
     }
     let tunnel = view.tables.tunnels().tunnel(id, view.guard);
-    // One that has just gone in must not go in again, and is not asked.
+    // One that has just gone in must not go in again, and is not classified.
     if tunnel.is_some_and(|tunnel| tunnel.classifies_egress && tunnel.up) && meta.extra.tunnel != Some(id) {
         return Verdict::ClassifyEgress(id);
     }
@@ -76,9 +76,9 @@ pub(crate) fn classify_at_tunnel<const COUNT: bool, T: Trace>(
         return classify_ingress(path, view, meta, Nest::default(), trace).ok();
     };
     let own = meta.is(GENERATED);
-    let came = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
-    let came = came.filter(|_| !own && path.hooks.came.is_some());
-    classify_egress(path, view, meta, id, (came, Nest::default()), trace).ok()
+    let received_by = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
+    let received_by = received_by.filter(|_| !own && path.hooks.received_by.is_some());
+    classify_egress(path, view, meta, id, (received_by, Nest::default()), trace).ok()
 }
 
 /// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
@@ -88,7 +88,7 @@ fn classify_egress<const COUNT: bool, T: Trace>(
     view: &View<'_>,
     mut meta: PacketMeta,
     id: TunnelId,
-    (came, nest): Past,
+    (received_by, nest): Past,
     trace: &mut T,
 ) -> Result<(PacketMeta, Verdict), bool> {
     let tunnel = view.tables.tunnels().tunnel(id, view.guard);
@@ -102,12 +102,12 @@ fn classify_egress<const COUNT: bool, T: Trace>(
     }
     let mut packet = meta.packet;
     if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
-        let known = place_of(tunnel.link, link, false, came);
+        let known = place_of(tunnel.link, link, false, received_by);
         let place = Place { bare, tunnel: Some(id), nest, outer: given(tunnel), ..known };
         packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
-            Asked::On(packet, _) => packet,
-            Asked::Dropped => return Err(true),
-            Asked::Gone => return Err(false),
+            Classified::On(packet, _) => packet,
+            Classified::Dropped => return Err(true),
+            Classified::Gone => return Err(false),
         };
     }
     if let Some(root) = link.root {
@@ -156,11 +156,11 @@ pub(crate) fn send_into<const COUNT: bool, T: Trace>(
         path.slow_path_alone(view, meta, verdict, trace);
         return false;
     }
-    let asked = match tunnel.classifies_egress {
+    let classified = match tunnel.classifies_egress {
         true => classify_egress(path, view, meta, id, past, trace),
         false => Ok(go_in(path, view, meta, (id, tunnel), trace)),
     };
-    match asked {
+    match classified {
         Ok((meta, verdict)) => {
             path.slow_path_alone(view, meta, verdict, trace);
             false
@@ -227,12 +227,12 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
         let tunnel = view.tables.tunnels().of_link(id);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
-        let came = Some((id, link.ifindex));
-        let place = Place { bare, nest, outer, ..place_of(id, link, true, came) };
+        let received_by = Some((id, link.ifindex));
+        let place = Place { bare, nest, outer, ..place_of(id, link, true, received_by) };
         packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
-            Asked::On(packet, _) => packet,
-            Asked::Dropped => return Err(true),
-            Asked::Gone => return Err(false),
+            Classified::On(packet, _) => packet,
+            Classified::Dropped => return Err(true),
+            Classified::Gone => return Err(false),
         };
     }
     if packet.tag().headless == 0 {
@@ -375,8 +375,8 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
     let tunnels = view.tables.tunnels();
     let device = tunnels.of_link(tunnel.link)?;
     let ways = key_of(view, packet).map_or(&[][..], |key| &key.ways);
-    let way = ways.iter().find(|(link, _)| *link == tunnel.link);
-    match way.and_then(|(_, id)| view.tables.action(*id, view.guard)) {
+    let side = ways.iter().find(|(link, _)| *link == tunnel.link);
+    match side.and_then(|(_, id)| view.tables.action(*id, view.guard)) {
         Some(Action::Tunnel(route)) => Some(route.tunnel),
         // Without parameters of its family the device sends nothing.
         _ => {
@@ -386,7 +386,7 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
     }
 }
 
-/// Makes what has been asked what goes into a tunnel: what it is may have changed.
+/// Makes what has been classified what goes into a tunnel: what it is may have changed.
 fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<(), DropReason> {
     let headless = meta.packet.tag().headless;
     retag(&mut meta.packet, |tag| {

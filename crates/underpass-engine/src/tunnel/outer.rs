@@ -43,18 +43,18 @@ pub(crate) fn write_ipv4(outer: &mut [u8; 12], template: [u8; 12], sum: u32, [a,
 /// Copies the header of a form so that it ends at `end`, and bytes before it that are written later: in pieces of a
 /// fixed length, as a call of memcpy would take longer.
 #[inline(always)]
-pub(crate) fn copy_template(form: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
-    match form.len {
-        0..=32 => copy_end::<32>(form, bytes, end),
-        33..=48 => copy_end::<48>(form, bytes, end),
-        49..=64 => copy_end::<64>(form, bytes, end),
-        _ => copy_end::<TEMPLATE>(form, bytes, end),
+pub(crate) fn copy_template(template: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
+    match template.len {
+        0..=32 => copy_end::<32>(template, bytes, end),
+        33..=48 => copy_end::<48>(template, bytes, end),
+        49..=64 => copy_end::<64>(template, bytes, end),
+        _ => copy_end::<TEMPLATE>(template, bytes, end),
     }
 }
 
 #[inline(always)]
-fn copy_end<const N: usize>(form: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
-    let from: &[u8; N] = form.template.last_chunk()?;
+fn copy_end<const N: usize>(template: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
+    let from: &[u8; N] = template.bytes.last_chunk()?;
     let to: &mut [u8; N] = bytes.get_mut(..end)?.last_chunk_mut()?;
     *to = *from;
     Some(())
@@ -69,26 +69,26 @@ pub(crate) fn push_outer(
     (source, remote): (IpAddr, IpAddr),
     identification: u16,
 ) -> Result<(usize, Option<u32>), DropReason> {
-    let form = tunnel.form(inside);
+    let template = tunnel.template(inside);
     let inner = Inner::read(packet.bytes(), heir, inside);
     let labelled = match inside {
         InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
         inside => inside == InnerProtocol::Mpls,
     };
     let own = packet.bytes().get(at..).unwrap_or_default();
-    let port = form.has(PORT).then(|| entropy::source_port(own, labelled, form.ports));
-    let label = form
+    let port = template.has(PORT).then(|| entropy::source_port(own, labelled, template.ports));
+    let label = template
         .has(HASH_LABEL)
         .then(|| entropy::flow_label(own, labelled))
-        .or(form.has(LABEL).then_some(inner.label));
-    let remote_checksum = remote_checksum(packet, form);
+        .or(template.has(LABEL).then_some(inner.label));
+    let remote_checksum = remote_checksum(packet, template);
     let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
-    let len = form.header().len() + gap;
+    let len = template.header().len() + gap;
     let total = packet.len() + len;
     let bytes = packet.push(len).map_err(|_| DropReason::NoHeadroom)?;
     // The option stands behind the first four bytes of GUE.
-    let split = if gap > 0 { usize::from(form.gue) + 4 } else { form.header().len() };
-    let (front, back) = form.header().split_at_checked(split).ok_or(DropReason::NoHeadroom)?;
+    let split = if gap > 0 { usize::from(template.gue) + 4 } else { template.header().len() };
+    let (front, back) = template.header().split_at_checked(split).ok_or(DropReason::NoHeadroom)?;
     bytes.get_mut(..split).ok_or(DropReason::NoHeadroom)?.copy_from_slice(front);
     bytes.get_mut(split + gap..len).ok_or(DropReason::NoHeadroom)?.copy_from_slice(back);
     if let (Some(option), Some(first)) = (remote_checksum, bytes.get_mut(split - 4..split)) {
@@ -102,11 +102,11 @@ pub(crate) fn push_outer(
             (header.source, header.destination) = (source.octets(), remote.octets());
             header.total_length = u16::try_from(total).map_err(|_| DropReason::LengthOverflow)?.into();
             header.identification = identification.into();
-            header.tos = ecn_outside(if form.has(TOS) { inner.tos } else { form.tos }, inner.tos);
-            if form.has(TTL) {
+            header.tos = ecn_outside(if template.has(TOS) { inner.tos } else { template.tos }, inner.tos);
+            if template.has(TTL) {
                 header.ttl = inner.ttl.unwrap_or(DEFAULT_TTL);
             }
-            if form.has(FRAGMENT) && inner.dont_fragment {
+            if template.has(FRAGMENT) && inner.dont_fragment {
                 header.flags_offset = ipv4::DONT_FRAGMENT.into();
             }
             header.fill_checksum(&[]);
@@ -116,10 +116,10 @@ pub(crate) fn push_outer(
             (header.source, header.destination) = (source.octets(), remote.octets());
             let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| DropReason::LengthOverflow)?;
             header.payload_length = payload.into();
-            let class = if form.has(TOS) { inner.tos } else { form.tos };
-            let class = if form.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
+            let class = if template.has(TOS) { inner.tos } else { template.tos };
+            let class = if template.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
             header.set_class_flow(class, label.unwrap_or_else(|| header.flow_label()));
-            if form.has(TTL) {
+            if template.has(TTL) {
                 header.hop_limit = inner.ttl.unwrap_or(DEFAULT_TTL);
             }
         }
@@ -128,16 +128,23 @@ pub(crate) fn push_outer(
     // From the inside out, as checksums outside cover those inside.
     let unfinished = packet.offload();
     let mut sequence = None;
-    if form.gre > 0 {
-        let at = usize::from(form.gre) + gap;
+    if template.gre > 0 {
+        let at = usize::from(template.gre) + gap;
         sequence = if gap > 0 && unfinished.is_none() {
             fill_sequence(packet.bytes_mut(), tunnel, at)
         } else {
             fill_gre(packet.bytes_mut(), tunnel, at, unfinished)
         };
     }
-    if form.udp > 0 {
-        fill_udp(packet.bytes_mut(), tunnel, form, (source, remote), port, unfinished.filter(|_| gap == 0));
+    if template.udp > 0 {
+        fill_udp(
+            packet.bytes_mut(),
+            tunnel,
+            template,
+            (source, remote),
+            port,
+            unfinished.filter(|_| gap == 0),
+        );
     }
     if gap > 0 {
         packet.clear_offload();
@@ -148,17 +155,17 @@ pub(crate) fn push_outer(
 /// Private flags and positions of a GUE header that leaves a checksum behind it to the receiver: one of the packet inside
 /// that is unfinished, or else that of GRE (Linux: `gre_build_header`). `None`: there is nothing left to be done, or the
 /// packet stands for several.
-fn remote_checksum(packet: &Packet, form: &EncapTemplate) -> Option<[u8; REMOTE_CHECKSUM]> {
-    form.has(REMOTE_SUM).then_some(())?;
-    let header = form.header().len();
+fn remote_checksum(packet: &Packet, template: &EncapTemplate) -> Option<[u8; REMOTE_CHECKSUM]> {
+    template.has(REMOTE_SUM).then_some(())?;
+    let header = template.header().len();
     // Of what the outer header is still to be put before, and behind it.
     let (start, field) = match packet.offload() {
         Some(Offload { start, field, segment: None }) => (header + start, field),
-        None if form.has(REMOTE_GRE_SUM) => (form.gre.into(), gre::CHECKSUM_OFFSET),
+        None if template.has(REMOTE_GRE_SUM) => (template.gre.into(), gre::CHECKSUM_OFFSET),
         _ => return None,
     };
     // From behind the GUE header on: that of GRE is behind it.
-    let start = u16::try_from(start.checked_sub(usize::from(form.gue) + 4)?).ok()?;
+    let start = u16::try_from(start.checked_sub(usize::from(template.gue) + 4)?).ok()?;
     let [a, b] = start.to_be_bytes();
     let [c, d] = start.checked_add(field)?.to_be_bytes();
     Some([0x80, 0, 0, 0, a, b, c, d])
@@ -215,12 +222,12 @@ fn fill_sequence(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize) -> Option<u
 pub(crate) fn fill_udp(
     bytes: &mut [u8],
     tunnel: &StoredTunnel,
-    form: &EncapTemplate,
+    template: &EncapTemplate,
     (source, remote): (IpAddr, IpAddr),
     port: Option<u16>,
     unfinished: Option<Offload>,
 ) {
-    let at = usize::from(form.udp);
+    let at = usize::from(template.udp);
     let len = bytes.len() - at;
     let Some([a, b, _, _, c, d, _, _]) = bytes.get_mut(at..).and_then(|udp| udp.first_chunk_mut::<8>())
     else {

@@ -77,7 +77,7 @@ struct Quoted<'a> {
 /// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
 /// packet inside is to be told of it.
 pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<Relay<'a>> {
-    let (quoted, told) = match packet {
+    let (quoted, reported) = match packet {
         [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet, ingress),
         [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet, ingress),
         _ => None,
@@ -85,7 +85,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
     let tunnel = quoted.tunnel;
     let exceptions = &view.tables.tunnels().exceptions;
     // RFC 8201 section 4: no IPv6 link has a smaller MTU than the least, and such a message is discarded.
-    if let Told::Mtu(mtu) = told
+    if let Told::Mtu(mtu) = reported
         && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
         && (quoted.remote.is_ipv6() || leads_by(view, packet, &quoted, way_of(&quoted, ingress.link)))
     {
@@ -95,16 +95,16 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
         return None;
     }
     if tunnel.kind == TunnelKind::Ip6tnl {
-        return relayed6(&quoted, told);
+        return relayed6(&quoted, reported);
     }
-    let counted = match told {
+    let counted = match reported {
         Told::Mtu(_) | Told::Limit => return None,
         // Over IPv6 it says that the other end has no such tunnel.
         Told::Port => false,
         Told::HopLimit => tunnel.config.ttl.is_some(),
         Told::Unreachable => true,
     };
-    if let Some(relay) = relayed4(packet, &quoted, told) {
+    if let Some(relay) = relayed4(packet, &quoted, reported) {
         return Some(relay);
     }
     // Of a tunnel to anywhere nobody else need be told, nor where the hop limit is the sender's own.
@@ -146,18 +146,18 @@ fn leads_by(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, link: Option<Li
 }
 
 /// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
-fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+fn relayed6<'a>(quoted: &Quoted<'a>, reported: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, at, end, .. } = *quoted;
     let inside = if protocol == protocol::IPV4 { InnerProtocol::Ip4 } else { InnerProtocol::Ip6 };
     if !tunnel.takes(inside) || !relay::is_whole(protocol, end.saturating_sub(at)) {
         return None;
     }
-    let (error, argument) = match told {
+    let (error, argument) = match reported {
         Told::Mtu(mtu) => {
             let headers = (at - quoted.from) as u32;
             let mtu = mtu.saturating_sub(headers).max(LEAST_MTU6);
             // Linux: `dst_mtu`, of the way that leads into the tunnel.
-            let news = protocol == protocol::IPV6 || mtu <= tunnel.form(inside).mtu;
+            let news = protocol == protocol::IPV6 || mtu <= tunnel.template(inside).mtu;
             (news && quoted.len > mtu as usize).then_some((IcmpError::TooBig, mtu))?
         }
         _ => (IcmpError::AddressUnreachable, 0),
@@ -166,7 +166,7 @@ fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
 }
 
 /// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
-fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, reported: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
     // What a tunnel over UDP sends is quoted as UDP.
     if tunnel.kind.is_over_ipv6() || tunnel.config.udp.is_some() {
@@ -185,14 +185,14 @@ fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<
     if end.saturating_sub(at) < ipv6::Header::LEN + 8 {
         return None;
     }
-    let error = if told == Told::HopLimit { IcmpError::HopLimit } else { IcmpError::AddressUnreachable };
+    let error = if reported == Told::HopLimit { IcmpError::HopLimit } else { IcmpError::AddressUnreachable };
     Some(Relay { tunnel, error, argument: 0, quoted: at..end })
 }
 
 fn learn4<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quoted<'a>, Told)> {
     let outer = ipv4::View::parse(packet).ok()?;
     let message = outer.payload;
-    let told = Told::of4(message)?;
+    let reported = Told::of4(message)?;
     if outer.header.is_fragment() || Sum::new().add_bytes(message).fold() != 0xffff {
         return None;
     }
@@ -207,13 +207,13 @@ fn learn4<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quote
     let end = before + if said >= QUOTED { said.min(quoted.len()) } else { quoted.len() };
     let (protocol, at) = (header.protocol, header.header_len());
     let ends = (header.source().into(), header.destination().into());
-    let tunnel = find(view, ends, (protocol, quoted.get(at..)?), told, ingress).or_else(|| {
+    let tunnel = find(view, ends, (protocol, quoted.get(at..)?), reported, ingress).or_else(|| {
         // Linux: `gre_err` takes note of an MTU for every packet with GRE, whichever tunnel it is of.
-        let any = protocol == protocol::GRE && matches!(told, Told::Mtu(_));
+        let any = protocol == protocol::GRE && matches!(reported, Told::Mtu(_));
         view.tables.tunnels().find_remote(header.destination(), view.guard).filter(|_| any)
     })?;
     let len = header.total_length.get().into();
-    Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, told))
+    Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, reported))
 }
 
 fn learn6<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quoted<'a>, Told)> {
@@ -221,7 +221,7 @@ fn learn6<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quote
     let message = outer.payload;
     let ipv6::Header { source, destination, .. } = *outer.header;
     let pseudo = Sum::pseudo_ipv6(source, destination, protocol::ICMPV6, message.len() as u32);
-    let told = Told::of6(message)?;
+    let reported = Told::of6(message)?;
     if pseudo.add_bytes(message).fold() != 0xffff {
         return None;
     }
@@ -234,11 +234,11 @@ fn learn6<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quote
     };
     let ends = (header.source().into(), header.destination().into());
     let upper = upper.get(at - ipv6::Header::LEN..)?;
-    let tunnel = find(view, ends, (protocol, upper), told, ingress)?;
+    let tunnel = find(view, ends, (protocol, upper), reported, ingress)?;
     let len = ipv6::Header::LEN + usize::from(header.payload_length.get());
     Some((
         Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end: packet.len(), len },
-        told,
+        reported,
     ))
 }
 
@@ -248,13 +248,13 @@ fn find<'a>(
     view: &View<'a>,
     (local, remote): (IpAddr, IpAddr),
     (protocol, upper): (u8, &[u8]),
-    told: Told,
+    reported: Told,
     ingress: Ingress,
 ) -> Option<&'a StoredTunnel> {
     let tunnels = view.tables.tunnels();
     let look = |kind, key| {
-        let arrival = TunnelMatch { local: bits(local), remote: bits(remote), key };
-        tunnels.find(kind, arrival, ingress, view.guard).map(|(_, tunnel)| tunnel)
+        let tunnel_match = TunnelMatch { local: bits(local), remote: bits(remote), key };
+        tunnels.find(kind, tunnel_match, ingress, view.guard).map(|(_, tunnel)| tunnel)
     };
     let over6 = remote.is_ipv6();
     match protocol {
@@ -278,7 +278,7 @@ fn find<'a>(
         protocol::IPV6 => look(TunnelKind::Sit, None),
         // Of a tunnel to anywhere `ipip_err` takes note of an MTU alone.
         protocol::IPV4 | protocol::MPLS => look(TunnelKind::Ipip, None)
-            .filter(|found| matches!(told, Told::Mtu(_)) || !found.config.remote.is_unspecified())
+            .filter(|found| matches!(reported, Told::Mtu(_)) || !found.config.remote.is_unspecified())
             .or_else(|| look(TunnelKind::Sit, None)),
         _ => None,
     }

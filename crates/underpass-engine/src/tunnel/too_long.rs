@@ -35,8 +35,8 @@ fn is_exception(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => address.to_bits(),
     };
-    let told = view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now);
-    told.is_some_and(|path| path.locked || is_cut(tunnel, path.mtu) || len > path.mtu as usize)
+    let reported = view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now);
+    reported.is_some_and(|path| path.locked || is_cut(tunnel, path.mtu) || len > path.mtu as usize)
         || tunnel.sequence.errors.load(Relaxed) > 0
 }
 
@@ -59,13 +59,13 @@ pub(crate) fn comes_through(
 ) -> bool {
     let lookup = tunnel.config.via.lookup;
     let mtu = match rules::action_at(view, packet.bytes(), lookup, remote) {
-        None | Some(Action::Discard(_)) if tunnel.form(inside).next_hop.is_none() => return false,
+        None | Some(Action::Discard(_)) if tunnel.template(inside).next_hop.is_none() => return false,
         Some(Action::Tunnel(route)) if route.tunnel == id => return false,
         Some(Action::Forward(id)) => view.tables.next_hop(*id, view.guard).map(|next_hop| next_hop.mtu),
         _ => None,
     };
-    let told = view.tables.tunnels().exceptions.of(path_mtu::bits(remote), lookup, view.now);
-    let Some(mtu) = mtu.into_iter().chain(told.map(|told| told.mtu)).min() else { return true };
+    let reported = view.tables.tunnels().exceptions.of(path_mtu::bits(remote), lookup, view.now);
+    let Some(mtu) = mtu.into_iter().chain(reported.map(|reported| reported.mtu)).min() else { return true };
     let left = mtu.saturating_sub(tunnel.overhead() as u32);
     let inner = packet.bytes().get(at..).unwrap_or_default();
     let cut = match inner.first().map(|first| first >> 4) {
@@ -124,7 +124,7 @@ fn fits(
         // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
         let told_at = left.max(LEAST_MTU6);
         return match version {
-            6 if inner_len > told_at => told(meta, told_at),
+            6 if inner_len > told_at => reported(meta, told_at),
             _ if over6 || dont_fragment(bytes) => Err(Verdict::drop(DropReason::TooBig)),
             _ => Ok(false),
         };
@@ -137,7 +137,7 @@ fn fits(
         };
         let left = (left + given).max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
         return if inner_len + given > left && matches!(version, 4 | 6) {
-            told(meta, left)
+            reported(meta, left)
         } else {
             Err(Verdict::drop(DropReason::TooBig))
         };
@@ -151,13 +151,13 @@ fn fits(
                 return Err(Verdict::drop(DropReason::TooBig));
             }
             if inner_len > LEAST_MTU6 {
-                return told(meta, LEAST_MTU6);
+                return reported(meta, LEAST_MTU6);
             }
             allow_fragments(&mut meta.packet);
             Ok(false)
         }
-        6 if left >= LEAST_MTU6 => told(meta, left),
-        4 if inner_stays => told(meta, left),
+        6 if left >= LEAST_MTU6 => reported(meta, left),
+        4 if inner_stays => reported(meta, left),
         _ if locked => Ok(false),
         _ => Err(Verdict::drop(DropReason::TooBig)),
     }
@@ -178,10 +178,10 @@ pub(crate) fn exceeds_device(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Op
         (6, TunnelKind::Gre | TunnelKind::Gretap) => (InnerProtocol::Ip6, true),
         _ => return None,
     };
-    let form = tunnel.form(if at > 0 { InnerProtocol::Frame } else { inside });
-    let outer_stays = tunnel.config.dont_fragment || form.has(FRAGMENT) && version == 4 && stays;
-    let fits = meta.packet.longest_part().saturating_sub(at) <= form.mtu as usize;
-    if !concerned || outer_stays || fits || version == 6 && form.mtu < LEAST_MTU6 {
+    let template = tunnel.template(if at > 0 { InnerProtocol::Frame } else { inside });
+    let outer_stays = tunnel.config.dont_fragment || template.has(FRAGMENT) && version == 4 && stays;
+    let fits = meta.packet.longest_part().saturating_sub(at) <= template.mtu as usize;
+    if !concerned || outer_stays || fits || version == 6 && template.mtu < LEAST_MTU6 {
         return None;
     }
     if version == 4 {
@@ -190,7 +190,7 @@ pub(crate) fn exceeds_device(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Op
     }
     // Nor does it know by which link the packet came in.
     meta.extra.flags |= TUNNELLED;
-    told(meta, form.mtu).err()
+    reported(meta, template.mtu).err()
 }
 
 /// Makes an outer IPv4 header say that the packet may be fragmented.
@@ -205,7 +205,7 @@ fn allow_fragments(packet: &mut Packet) {
 }
 
 /// Tells the sender of the packet inside how long it may be.
-fn told(meta: &mut PacketMeta, left: u32) -> Result<bool, Verdict> {
+fn reported(meta: &mut PacketMeta, left: u32) -> Result<bool, Verdict> {
     // The error subtracts what the packet has grown by.
     meta.extra.argument = left + u32::from(meta.extra.growth);
     Err(Verdict::Refuse(PacketError::notify(DropReason::TooBig, IcmpError::TooBig)))
@@ -225,7 +225,7 @@ pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
             .tables
             .tunnels()
             .tunnel(route.tunnel, view.guard)
-            .map(|tunnel| route.mtu(tunnel.form(InnerProtocol::Ip4).mtu)),
+            .map(|tunnel| route.mtu(tunnel.template(InnerProtocol::Ip4).mtu)),
         Some(Action::Vrf(route)) if route.mtu != 0 => Some(route.mtu),
         Some(Action::Vrf(route)) => view.link(route.link).map(|link| link.mtu),
         _ => None,

@@ -1,7 +1,7 @@
-//! What is asked of packets that leave, and where redirected packets go on.
+//! Packets that leave are classified, and redirected packets go on.
 //!
 //! Packets that a burst has put into the queue of a port are taken out of it at the end of the burst where the link has
-//! something to ask; links that have not pay for one test a burst. Redirected packets go on once the burst is done, so
+//! an egress hook; links without one pay for one test a burst. Redirected packets go on once the burst is done, so
 //! that one that is redirected again and again takes no room on the stack.
 
 use underpass_packet::ethernet;
@@ -13,8 +13,8 @@ use crate::qos::{Nest, Place, packet_type};
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{redirect_in, send_into};
 use crate::worker::hook::burst::classify_burst;
-use crate::worker::hook::state::{Redirected, Way};
-use crate::worker::hook::{Asked, apply_type, classify_at_hook, place_of, with_header};
+use crate::worker::hook::state::{Redirected, Side};
+use crate::worker::hook::{Classified, apply_type, classify_at_hook, place_of, with_header};
 use crate::worker::path::{Burst, Path};
 use crate::worker::shape::{queue_at_port, redirect_to_ifb};
 use crate::worker::view::View;
@@ -47,7 +47,7 @@ fn leave_hooks_that_classify<const COUNT: bool, T: Trace>(
         let empty = std::mem::take(&mut path.hooks.going);
         let mut going = std::mem::replace(&mut path.hooks.redirected, empty);
         let mut others = std::mem::take(&mut path.hooks.others);
-        // First those that leave by a port: nothing else waits to be asked now. They come after no packet that does.
+        // First those that leave by a port: nothing else waits to be classified now. They come after no packet that does.
         for packet in going.drain(..) {
             others.extend(send_redirected(path, view, packet, trace));
         }
@@ -58,10 +58,10 @@ fn leave_hooks_that_classify<const COUNT: bool, T: Trace>(
     }
 }
 
-/// Asks the packets in the queues of ports that have not been asked.
+/// Classifies the packets in the queues of ports that have not been.
 fn classify_leaving<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
     for port in (0..path.transmit.ports()).map(|port| PortId(port as u16)) {
-        if !path.transmit.has_unasked(port) {
+        if !path.transmit.has_unclassified(port) {
             continue;
         }
         let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
@@ -70,9 +70,9 @@ fn classify_leaving<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &
             // It goes to the host, which has it from the tunnel.
             continue;
         }
-        let place = place_of(id, link, false, path.hooks.came);
+        let place = place_of(id, link, false, path.hooks.received_by);
         let mut leaving = std::mem::take(&mut path.hooks.leaving);
-        path.transmit.take_unasked(port, &mut leaving);
+        path.transmit.take_unclassified(port, &mut leaving);
         while !leaving.is_empty() {
             let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
             classify_burst(path, view, hook, &place, &mut burst, trace);
@@ -82,16 +82,16 @@ fn classify_leaving<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &
         }
         path.hooks.leaving = leaving;
     }
-    path.transmit.all_asked();
+    path.transmit.all_classified();
 }
 
-/// Puts a packet that was asked into the queue of a port, from where a qdisc takes it, if there is one.
+/// Puts a packet that was classified into the queue of a port, from where a qdisc takes it, if there is one.
 fn put_out<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, port: PortId, packet: Packet, trace: &mut T) {
     let len = packet.len();
     if len < ethernet::Header::LEN {
         return path.drop(packet, DropReason::EthernetTruncated, trace);
     }
-    if let Err(packet) = path.transmit.push_asked(port, packet, len) {
+    if let Err(packet) = path.transmit.push_classified(port, packet, len) {
         path.drop(packet, DropReason::TransmitFull, trace);
     }
 }
@@ -108,7 +108,7 @@ fn send_redirected<const COUNT: bool, T: Trace>(
         path.drop(redirected.packet, DropReason::MirredLink, trace);
         return None;
     };
-    if redirected.way == Way::In || link.ifb || tunnel.is_some() {
+    if redirected.side == Side::Ingress || link.ifb || tunnel.is_some() {
         return Some(redirected);
     }
     let Redirected { mut packet, to, from, counter, .. } = redirected;
@@ -125,14 +125,14 @@ fn send_redirected<const COUNT: bool, T: Trace>(
             packet.set_tag(Tag { packet_type, ..packet.tag() });
         }
         let bare = packet.tag().headless != 0;
-        let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
+        let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.received_by) };
         match classify_at_hook(path, view, hook, packet, &place, trace) {
-            Asked::On(back, _) => packet = back,
-            Asked::Dropped => {
+            Classified::On(back, _) => packet = back,
+            Classified::Dropped => {
                 path.counters.add_tc_refused(counter, 0, 1);
                 return None;
             }
-            Asked::Gone => return None,
+            Classified::Gone => return None,
         }
     }
     if packet.len() < ethernet::Header::LEN {
@@ -162,11 +162,11 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
     redirected: Redirected,
     trace: &mut T,
 ) {
-    let Redirected { mut packet, to, way, from, copy, counter } = redirected;
+    let Redirected { mut packet, to, side, from, copy, counter } = redirected;
     let Some(link) = view.link(to) else { return path.drop(packet, DropReason::MirredLink, trace) };
     let port = link.port.unwrap_or_default();
     let tunnel = view.tables.tunnels().of_link(to);
-    if way == Way::In {
+    if side == Side::Ingress {
         let (whose, tag) = (packet_type(&packet, &from), packet.tag());
         let Nest { depth, received, .. } = from.nest;
         let nested = tag.nested & 15 | depth << 4;
@@ -183,13 +183,13 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
             return;
         }
         if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
-            let came = Some((to, link.ifindex));
-            let place = Place { nest: from.nest, ..place_of(to, link, true, came) };
+            let received_by = Some((to, link.ifindex));
+            let place = Place { nest: from.nest, ..place_of(to, link, true, received_by) };
             match classify_at_hook(path, view, hook, packet, &place, trace) {
-                Asked::On(back, _) => packet = back,
+                Classified::On(back, _) => packet = back,
                 // What leaves is put aside first, so that nothing is known of it then: `netif_rx`.
-                Asked::Dropped if from.ingress => return path.counters.add_tc_refused(counter, 0, 1),
-                Asked::Dropped | Asked::Gone => return,
+                Classified::Dropped if from.ingress => return path.counters.add_tc_refused(counter, 0, 1),
+                Classified::Dropped | Classified::Gone => return,
             }
         }
         apply_type(&mut packet, link.mac);
@@ -201,11 +201,11 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
     if link.ifb {
         if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
             let bare = packet.tag().headless != 0;
-            let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
+            let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.received_by) };
             match classify_at_hook(path, view, hook, packet, &place, trace) {
-                Asked::On(back, _) => packet = back,
-                Asked::Dropped => return path.counters.add_tc_refused(counter, 0, 1),
-                Asked::Gone => return,
+                Classified::On(back, _) => packet = back,
+                Classified::Dropped => return path.counters.add_tc_refused(counter, 0, 1),
+                Classified::Gone => return,
             }
         }
         let origin = match (copy, from.ingress, from.tunnel) {
@@ -217,7 +217,7 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
         return redirect_to_ifb(path, view, (to, counter), packet, origin, trace);
     }
     let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::MirredLink, trace) };
-    if send_into(path, view, packet, (tunnel, from.ingress), (from.came, from.nest), trace) {
+    if send_into(path, view, packet, (tunnel, from.ingress), (from.received_by, from.nest), trace) {
         path.counters.add_tc_refused(counter, 0, 1);
     }
 }

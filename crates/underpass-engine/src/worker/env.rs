@@ -1,4 +1,4 @@
-//! What the packets of a burst have in common, and what the fast path asks of each.
+//! What the packets of a burst have in common, and what the fast path checks of each.
 
 use arrayvec::ArrayVec;
 

@@ -110,7 +110,7 @@ pub(crate) struct LookupAll {
     /// What each is looked up to.
     leaves: [u32; BURST],
     /// How many they are.
-    came: usize,
+    count: usize,
 }
 
 /// Above all lengths of packets.
@@ -120,7 +120,7 @@ impl LookupAll {
     /// Looks the packets of a burst up, and asks for what they are looked up to.
     #[inline(never)]
     pub(crate) fn new(env: &Env<'_, '_>, counters: &Counters, burst: &[Packet]) -> Self {
-        let mut all = Self { kinds: [0; BURST], leaves: [NO_LEAF; BURST], came: burst.len() };
+        let mut all = Self { kinds: [0; BURST], leaves: [NO_LEAF; BURST], count: burst.len() };
         let (mut targets4, mut count4) = ([0u32; BURST], 0);
         let (mut targets6, mut count6) = ([0u128; BURST], 0);
         // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
@@ -169,7 +169,7 @@ impl LookupAll {
     /// The length, with its family, of the packet before so many, and what it is looked up to.
     #[inline(always)]
     pub(crate) fn of(&self, left: &Packets<'_>) -> (u32, u32) {
-        let place = self.came.wrapping_sub(left.len() + 1);
+        let place = self.count.wrapping_sub(left.len() + 1);
         let kind = self.kinds.get(place).copied().unwrap_or_default();
         (kind, self.leaves.get(place).copied().unwrap_or(NO_LEAF))
     }

@@ -89,22 +89,23 @@ impl<const COUNT: bool> Path<COUNT> {
                 trace.step(Event::Received(port), &packet);
                 self.drop(packet, DropReason::LinkDown, trace);
             }
-            self.hooks.came = None;
+            self.hooks.received_by = None;
             return self.end_of_burst(view, trace);
         };
-        self.hooks.came = Some((ingress, link.ifindex));
+        self.hooks.received_by = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
         // What the host sends by a tunnel does not come out of it, nor does what it sends into a VRF come in there.
-        let asks = link.classifies_ingress() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
+        let classifies =
+            link.classifies_ingress() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
-        if let Some(hook) = link.ingress.filter(|_| asks) {
-            let place = place_of(ingress, link, true, self.hooks.came);
+        if let Some(hook) = link.ingress.filter(|_| classifies) {
+            let place = place_of(ingress, link, true, self.hooks.received_by);
             bytes = Some(classify_burst(self, view, hook, &place, burst, trace));
         }
-        if let Some(qdisc) = link.ingress_qdisc.filter(|_| asks) {
-            let came = burst_to_qdisc(self, view, qdisc, ingress, burst, trace);
-            bytes = bytes.or(Some(came));
+        if let Some(qdisc) = link.ingress_qdisc.filter(|_| classifies) {
+            let queued = burst_to_qdisc(self, view, qdisc, ingress, burst, trace);
+            bytes = bytes.or(Some(queued));
         }
         let bytes = bytes.unwrap_or_else(|| bytes_of(burst));
         if self.take_in(view, (port, ingress, link), burst, trace) {

@@ -36,18 +36,18 @@ const PATIENCE: Nanos = 3_000_000_000;
 impl<const COUNT: bool> Worker<COUNT> {
     /// The neighbours for which packets have begun to wait since this was last asked.
     pub fn unresolved(&mut self) -> impl Iterator<Item = Unresolved> + '_ {
-        self.path.holds.iter_mut().flat_map(|holds| holds.wanted.drain(..))
+        self.path.unresolved.iter_mut().flat_map(|queues| queues.wanted.drain(..))
     }
 
     /// How many packets wait for a neighbour, or for the rest of their fragments.
     pub fn held(&self) -> usize {
-        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.path.reassembly.len()
+        self.path.unresolved.as_ref().map_or(0, |queues| queues.count) + self.path.reassembly.len()
     }
 
     /// How many packets have no verdict yet: they wait for a neighbour, or in a qdisc. Fragments that wait for others of
     /// their packet have theirs, as they count as delivered.
     pub fn undecided(&self) -> usize {
-        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.queued()
+        self.path.unresolved.as_ref().map_or(0, |queues| queues.count) + self.queued()
     }
 
     /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
@@ -60,17 +60,17 @@ impl<const COUNT: bool> Worker<COUNT> {
         now: Nanos,
         trace: &mut T,
     ) {
-        let Some(holds) = &mut self.path.holds else { return };
-        let Some(at) = holds.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
+        let Some(queues) = &mut self.path.unresolved else { return };
+        let Some(at) = queues.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
         else {
             return;
         };
-        let Some(neighbour) = holds.neighbours.remove(at) else { return };
-        holds.count -= neighbour.packets.len();
+        let Some(neighbour) = queues.neighbours.remove(at) else { return };
+        queues.count -= neighbour.packets.len();
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         catch_up(&mut self.path, &view, trace);
-        self.path.hooks.came = None;
+        self.path.hooks.received_by = None;
         release(&mut self.path, &view, neighbour, rewrite, trace);
     }
 
@@ -84,8 +84,8 @@ impl<const COUNT: bool> Worker<COUNT> {
             give_up_fragments(&mut self.path, &view, trace);
             self.path.end_of_burst(&view, trace);
         }
-        while let Some(holds) = &self.path.holds
-            && let Some(oldest) = holds.neighbours.front()
+        while let Some(queues) = &self.path.unresolved
+            && let Some(oldest) = queues.neighbours.front()
             && now.saturating_sub(oldest.since) >= PATIENCE
         {
             let (link, address) = (oldest.link, oldest.address);
@@ -105,7 +105,7 @@ pub(crate) fn queue_unresolved<const COUNT: bool, T: Trace>(
     verdict: Verdict,
     trace: &mut T,
 ) -> Option<(PacketMeta, Verdict)> {
-    if path.holds.is_none() {
+    if path.unresolved.is_none() {
         return Some((meta, UNRESOLVED));
     }
     let next_hop = match verdict {
@@ -123,37 +123,37 @@ pub(crate) fn queue_unresolved<const COUNT: bool, T: Trace>(
     if !link.up {
         return Some((meta, Verdict::drop(DropReason::LinkDown)));
     }
-    let Some(holds) = &mut path.holds else { return Some((meta, UNRESOLVED)) };
+    let Some(queues) = &mut path.unresolved else { return Some((meta, UNRESOLVED)) };
     let NextHop { link: id, port, mtu, address, .. } = next_hop;
-    let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
+    let known = queues.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
     let at = match known {
         Some(at) => at,
-        None if holds.neighbours.len() == NEIGHBOURS => return Some((meta, UNRESOLVED)),
+        None if queues.neighbours.len() == NEIGHBOURS => return Some((meta, UNRESOLVED)),
         None => {
-            holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
+            queues.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
             let (since, packets) = (view.now, VecDeque::new());
-            holds.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
-            holds.neighbours.len() - 1
+            queues.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
+            queues.neighbours.len() - 1
         }
     };
     let charged = charge(meta.packet.len());
-    let full = holds.neighbours[at].charged + charged > QUEUE;
-    if !full && holds.count == holds.limit {
+    let full = queues.neighbours[at].charged + charged > QUEUE;
+    if !full && queues.count == queues.limit {
         return Some((meta, UNRESOLVED));
     }
     trace.step(Event::Held, &meta.packet);
-    while let Some(holds) = &mut path.holds
-        && let Some(neighbour) = holds.neighbours.get_mut(at)
+    while let Some(queues) = &mut path.unresolved
+        && let Some(neighbour) = queues.neighbours.get_mut(at)
     {
         let full = neighbour.charged + charged > QUEUE;
         let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
             neighbour.packets.push_back(Held { meta, port, mtu });
             neighbour.charged += charged;
-            holds.count += 1;
+            queues.count += 1;
             return None;
         };
         neighbour.charged -= charge(oldest.meta.packet.len());
-        holds.count -= 1;
+        queues.count -= 1;
         path.drop(oldest.meta.packet, DropReason::NeighbourUnresolved, trace);
     }
     Some((meta, UNRESOLVED))

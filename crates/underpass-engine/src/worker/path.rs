@@ -53,7 +53,7 @@ pub(crate) struct Path<const COUNT: bool> {
     /// Who knows which frames the kernel keeps, where there is one.
     pub(crate) keeper: Option<Box<dyn Keeper>>,
     /// What waits for a neighbour, where somebody can be asked for it.
-    pub(crate) holds: Option<UnresolvedQueues>,
+    pub(crate) unresolved: Option<UnresolvedQueues>,
     /// Queues of queueing disciplines.
     pub(crate) shape: Shape,
     /// Fragments for the router itself.
@@ -103,7 +103,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
             keeper: None,
-            holds: None,
+            unresolved: None,
             shape: Shape::default(),
             reassembly: Reassembly::default(),
             programs: Box::new(Programs::new(reader.number())),
@@ -121,7 +121,7 @@ impl<const COUNT: bool> Worker<COUNT> {
     #[must_use]
     pub fn beside_kernel(mut self, held: usize) -> Self {
         self.path.answers = false;
-        self.path.holds = Some(UnresolvedQueues::new(held));
+        self.path.unresolved = Some(UnresolvedQueues::new(held));
         self
     }
 

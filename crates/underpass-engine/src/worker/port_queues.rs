@@ -21,8 +21,8 @@ pub(crate) struct Queue {
     bytes: u64,
     /// How many of them need not go through the link's qdisc, or have.
     shaped: usize,
-    /// How many of them have been asked what their link asks of what leaves.
-    asked: usize,
+    /// How many of them the egress hook of the link has classified.
+    classified: usize,
     /// Labelled packets since the last time, and their bytes from the first label on.
     labelled: (u64, u64),
 }
@@ -58,7 +58,7 @@ impl Transmit {
             counted: 0,
             bytes: 0,
             shaped: 0,
-            asked: 0,
+            classified: 0,
             labelled: (0, 0),
         });
     }
@@ -80,7 +80,7 @@ impl Transmit {
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
         self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| {
-            (queue.counted, queue.shaped, queue.asked) = (0, 0, 0);
+            (queue.counted, queue.shaped, queue.classified) = (0, 0, 0);
             queue.packets.drain(..)
         })
     }
@@ -114,7 +114,7 @@ impl Transmit {
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             let taken = queue.packets.drain(queue.shaped..);
             into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
-            queue.asked = queue.asked.min(queue.packets.len());
+            queue.classified = queue.classified.min(queue.packets.len());
         }
     }
 
@@ -123,29 +123,29 @@ impl Transmit {
         self.push(port, packet, len)?;
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             queue.shaped = queue.packets.len();
-            queue.asked = queue.packets.len();
+            queue.classified = queue.packets.len();
         }
         Ok(())
     }
 
-    /// Whether a port has packets that have not been asked.
-    pub(crate) fn has_unasked(&self, port: PortId) -> bool {
-        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.asked < queue.packets.len())
+    /// Whether a port has packets that have not been classified.
+    pub(crate) fn has_unclassified(&self, port: PortId) -> bool {
+        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.classified < queue.packets.len())
     }
 
-    /// Takes the packets of a port that have not been asked.
-    pub(crate) fn take_unasked(&mut self, port: PortId, into: &mut Vec<Packet>) {
+    /// Takes the packets of a port that have not been classified.
+    pub(crate) fn take_unclassified(&mut self, port: PortId, into: &mut Vec<Packet>) {
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
-            let taken = queue.packets.drain(queue.asked..);
+            let taken = queue.packets.drain(queue.classified..);
             into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
         }
     }
 
-    /// Puts a packet of `len` bytes that was asked into the queue of `port`, where all others have been.
-    pub(crate) fn push_asked(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+    /// Puts a packet of `len` bytes that was classified into the queue of `port`, where all others have been.
+    pub(crate) fn push_classified(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.push(port, packet, len)?;
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
-            queue.asked = queue.packets.len();
+            queue.classified = queue.packets.len();
         }
         Ok(())
     }
@@ -161,9 +161,9 @@ impl Transmit {
         (0..self.queues.len()).any(|port| self.is_full(PortId(port as u16)))
     }
 
-    /// Says that no packet is to be asked any more.
-    pub(crate) fn all_asked(&mut self) {
-        self.queues.iter_mut().for_each(|queue| queue.asked = queue.packets.len());
+    /// Says that no packet is to be classified any more.
+    pub(crate) fn all_classified(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.classified = queue.packets.len());
     }
 
     /// Counts what has been queued since the last time.
@@ -178,7 +178,7 @@ impl Transmit {
             }
             queue.counted = queue.packets.len();
             queue.shaped = queue.counted;
-            queue.asked = queue.counted;
+            queue.classified = queue.counted;
             totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, known)) = view.tables.port_link(PortId(port as u16), view.guard) {

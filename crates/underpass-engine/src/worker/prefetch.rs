@@ -52,9 +52,9 @@ fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leav
         // In the frame of a packet that is looked up.
         let is_ipv6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
         let inside = if is_ipv6 { InnerProtocol::Ip6 } else { InnerProtocol::Ip4 };
-        if let Some(form) = view.tables.enters(ActionId(*leaf), inside, guard) {
-            publish::prefetch(form);
-            into.push(form);
+        if let Some(template) = view.tables.enters(ActionId(*leaf), inside, guard) {
+            publish::prefetch(template);
+            into.push(template);
             continue;
         }
         match view.tables.action(ActionId(*leaf), guard) {
@@ -73,7 +73,7 @@ fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leav
     }
     let out_of: ArrayVec<&PrecomputedDecap, BURST> =
         chains.iter().filter_map(|place| tunnels.prefetch_decap(*place, guard)).collect();
-    into.iter().for_each(|form| counters.prefetch_link(form.link, Direction::Transmit));
+    into.iter().for_each(|template| counters.prefetch_link(template.link, Direction::Transmit));
     out_of.iter().for_each(|end| counters.prefetch_link(end.link, Direction::Receive));
 }
 

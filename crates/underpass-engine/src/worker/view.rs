@@ -24,7 +24,7 @@ impl<'a> View<'a> {
         self.tables.links(self.guard)
     }
 
-    /// What is asked of the HMACs of what has come in by a link.
+    /// Which HMACs SRHs need that have come in by a link.
     #[inline]
     pub(crate) fn check(&self, ingress: LinkId) -> Check<'a> {
         let require = self.link(ingress).map_or(Require::Present, |link| link.require_hmac);

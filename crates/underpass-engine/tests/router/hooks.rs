@@ -267,8 +267,8 @@ fn ifb_without_a_qdisc() {
     lab.attach(1, None, Some(hook));
     assert_eq!(lab.send(&frames(5)).len(), 5);
     // Each packet twice.
-    for way in [Direction::Receive, Direction::Transmit] {
-        assert_eq!(lab.writer.link_count(ifb, way), Count { packets: 10, bytes: 1000, errors: 0 });
+    for side in [Direction::Receive, Direction::Transmit] {
+        assert_eq!(lab.writer.link_count(ifb, side), Count { packets: 10, bytes: 1000, errors: 0 });
     }
     let sent = Count { packets: 5, bytes: 500, errors: 0 };
     assert_eq!(lab.writer.link_count(lab.links[1], Direction::Transmit), sent);

@@ -45,7 +45,7 @@ pub fn send(bytes: &[u8]) -> bool {
         } else {
             ip4([10, 0, 0, 1], [10, 0, 0, 2], next, payload)
         };
-        let came = match what & 3 {
+        let received_by = match what & 3 {
             0 => {
                 let inner = if six {
                     ip6("fd00:1::7", "fd50::7", next, payload)
@@ -88,7 +88,7 @@ pub fn send(bytes: &[u8]) -> bool {
             }
         };
         pair.assert_accounted();
-        came
+        received_by
     })
 }
 

@@ -27,11 +27,11 @@ fn there_and_back() {
             assert_eq!(crossed, pair::forwarded(&pair::forwarded(&packet)), "{sample:?}");
         }
         // As in Linux, gretap counts what comes in with the header of the frame, and what goes out without.
-        let (sent, mut came) = pair.counted();
-        came.bytes -= if sample.kind == TunnelKind::Gretap { 14 * came.packets } else { 0 };
+        let (sent, mut received_by) = pair.counted();
+        received_by.bytes -= if sample.kind == TunnelKind::Gretap { 14 * received_by.packets } else { 0 };
         assert!(
-            sent.packets > 0 && (sent.packets, sent.bytes) == (came.packets, came.bytes),
-            "{sample:?}: {sent:?} {came:?}"
+            sent.packets > 0 && (sent.packets, sent.bytes) == (received_by.packets, received_by.bytes),
+            "{sample:?}: {sent:?} {received_by:?}"
         );
         pair.assert_accounted();
     }

@@ -118,7 +118,7 @@ fn term(term: &MetaTerm, subject: &Subject<'_>, random: u32) -> u64 {
         MetaValue::Mark => subject.tag.mark.into(),
         MetaValue::TcIndex => subject.tag.index.into(),
         MetaValue::Device => subject.place.ifindex.into(),
-        MetaValue::IngressDevice => subject.came().map_or(0, |(_, ifindex)| ifindex).into(),
+        MetaValue::IngressDevice => subject.received_by().map_or(0, |(_, ifindex)| ifindex).into(),
         MetaValue::VlanTag => subject.vlan.map_or(0, |(_, tci)| tci).into(),
     };
     let shifted = found.checked_shr((*shift).into()).unwrap_or(0);
@@ -215,7 +215,7 @@ mod tests {
         assert!(meta(MetaValue::Mark, 200, 0, EmatchCompare::Equal, 0));
     }
 
-    /// A sequence has no precedence: what is in front decides whether the rest is asked.
+    /// A sequence has no precedence: what is in front decides whether the rest is tested.
     #[test]
     fn sequences() {
         use EmatchJoin::{And, Or};

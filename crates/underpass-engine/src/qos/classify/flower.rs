@@ -210,7 +210,7 @@ fn are_in(key: &FlowerKey, [source, destination]: &Ranges) -> bool {
 fn dissect(subject: &Subject<'_>, look: Look) -> FlowerKey {
     let mut key = FlowerKey::default();
     (key.mac_destination, key.mac_source) = subject.addresses();
-    key.ingress = subject.came().map_or(0, |(_, ifindex)| ifindex);
+    key.ingress = subject.received_by().map_or(0, |(_, ifindex)| ifindex);
     if let Some((tpid, tci)) = subject.vlan {
         key.vlan = vlan(tpid, tci);
         key.vlans = 1;

@@ -67,7 +67,7 @@ impl From<Vec<U32Node>> for Bucket {
 /// Where a walk through the tables has come to, so that it can go on when a filter sends the packet on.
 #[derive(Default)]
 pub(crate) struct Walk {
-    /// The node that is asked next: table, bucket, place.
+    /// The next node: table, bucket, place.
     node: (usize, usize, usize),
     /// Where the present header begins, behind the network header.
     offset: i64,
@@ -217,7 +217,7 @@ fn end_at<'h>(node: &'h Node, subject: &Subject<'_>, counters: &Counters) -> Opt
     Some(&node.outcome)
 }
 
-/// A node was asked, and has not taken the packet.
+/// A node has not taken the packet.
 fn miss(node: &Node, counters: &Counters) {
     if let Some(counter) = node.outcome.counter {
         counters.add_error(counter);

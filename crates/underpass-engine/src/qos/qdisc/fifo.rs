@@ -52,7 +52,7 @@ impl Discipline for Fifo {
             return Enqueued::Dropped;
         }
         self.list.push(cx.items, id);
-        count.came(len);
+        count.received_by(len);
         Enqueued::Queued
     }
 
@@ -102,7 +102,7 @@ impl Discipline for PfifoFast {
         match self.bands.get_mut(usize::from(band)) {
             Some(list) if list.len < self.limit => {
                 list.push(cx.items, id);
-                count.came(len);
+                count.received_by(len);
                 Enqueued::Queued
             }
             _ => {

@@ -178,7 +178,7 @@ impl Discipline for FqCodel {
         self.memory += memory(len);
         flow.list.push(cx.items, id);
         flow.backlog = flow.backlog.wrapping_add(len);
-        count.came(len);
+        count.received_by(len);
         if !flow.listed {
             flow.listed = true;
             flow.deficit = self.quantum as i32;

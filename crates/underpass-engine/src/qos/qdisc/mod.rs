@@ -63,7 +63,7 @@ pub enum Class {
     Stolen,
 }
 
-/// Who asks filters.
+/// What classifies by filters.
 pub trait Classify {
     /// Asks the filters of a place for the class of a packet.
     fn classify(&mut self, filters: HookId, item: &mut Item) -> Class;
@@ -131,7 +131,7 @@ impl<C: Classify> Context<'_, C> {
 impl QueueCount {
     /// A packet has come in.
     #[inline(always)]
-    fn came(&mut self, len: u32) {
+    fn received_by(&mut self, len: u32) {
         self.backlog = self.backlog.wrapping_add(len.into());
         self.queued = self.queued.wrapping_add(1);
     }
@@ -352,7 +352,7 @@ impl Node {
             return peeked;
         }
         let id = self.dequeue_next(cx)?;
-        self.count.came(cx.items.charged(id).0);
+        self.count.received_by(cx.items.charged(id).0);
         self.peeked = Some(id);
         self.peeked
     }

@@ -62,7 +62,7 @@ impl Discipline for Prio {
             }
         };
         match enqueued {
-            Enqueued::Queued => count.came(len),
+            Enqueued::Queued => count.received_by(len),
             Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
             Enqueued::Stolen => {}
         }

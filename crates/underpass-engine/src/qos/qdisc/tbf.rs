@@ -58,7 +58,7 @@ impl Tbf {
                 Enqueued::Queued => {
                     queued += 1;
                     bytes += i64::from(part_len);
-                    count.came(part_len);
+                    count.received_by(part_len);
                 }
                 Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
                 Enqueued::Stolen => {}
@@ -137,7 +137,7 @@ impl Discipline for Tbf {
         let Self { child, .. } = self;
         let enqueued = count.below(cx, |cx| child.enqueue(id, cx));
         match enqueued {
-            Enqueued::Queued => count.came(len),
+            Enqueued::Queued => count.received_by(len),
             Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
             Enqueued::Stolen => {}
         }

@@ -301,17 +301,17 @@ fn htb_counts_as_linux() {
     });
     assert_eq!(sent.count(), 4);
     let ticks = |nanos: i64| nanos / TICK as i64;
-    let told = |count: QueueCount| {
+    let reported = |count: QueueCount| {
         let own = count.htb();
         (count.packets, count.overlimits, own.lends, own.borrows, ticks(own.tokens), ticks(own.ctokens))
     };
-    assert_eq!(told(bed.count(4)), (4, 1, 3, 1, -15_625_000, -7_812_500));
-    assert_eq!(told(bed.count(2)), (4, 1, 1, 0, -7_812_500, -7_812_500));
+    assert_eq!(reported(bed.count(4)), (4, 1, 3, 1, -15_625_000, -7_812_500));
+    assert_eq!(reported(bed.count(2)), (4, 1, 1, 0, -7_812_500, -7_812_500));
     let count = bed.count(1);
     assert_eq!((count.bytes, count.overlimits, count.backlog, count.queued), (4000, 2, 3000, 3));
     bed.run();
-    assert_eq!(told(bed.count(4)), (7, 4, 4, 3, -7_812_500, -7_812_500));
-    assert_eq!(told(bed.count(2)), (7, 3, 3, 0, -7_812_500, -7_812_500));
+    assert_eq!(reported(bed.count(4)), (7, 4, 4, 3, -7_812_500, -7_812_500));
+    assert_eq!(reported(bed.count(2)), (7, 3, 3, 0, -7_812_500, -7_812_500));
     assert_eq!((bed.count(1).bytes, bed.count(1).overlimits), (7000, 7));
 }
 

@@ -1,4 +1,4 @@
-//! A burst of packets is asked at once, where all are in for the same.
+//! A burst of packets is classified at once, where one filter takes all.
 
 use crate::buffer::{Frames, Packet};
 use crate::counters::Counters;
@@ -9,7 +9,7 @@ use crate::qos::{
 };
 use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
-use crate::worker::hook::{Asked, apply_type, classify_at_hook};
+use crate::worker::hook::{Classified, apply_type, classify_at_hook};
 use crate::worker::path::{Burst, Path, bytes_of};
 use crate::worker::shape::burst_to_ifb;
 use crate::worker::view::View;
@@ -46,16 +46,16 @@ pub(crate) fn classify_burst<const COUNT: bool, T: Trace>(
         }
     }
     let bytes = bytes_of(burst);
-    let asked = std::mem::take(burst);
-    for packet in asked {
+    let classified = std::mem::take(burst);
+    for packet in classified {
         match classify_at_hook(path, view, hook, packet, place, trace) {
-            Asked::On(mut packet, _) => {
+            Classified::On(mut packet, _) => {
                 if place.ingress {
                     apply_type(&mut packet, place.mac);
                 }
                 burst.push(packet);
             }
-            Asked::Dropped | Asked::Gone => {}
+            Classified::Dropped | Classified::Gone => {}
         }
     }
     bytes
@@ -158,7 +158,7 @@ impl Everything {
     }
 }
 
-/// Whether a packet goes on where nothing else is asked.
+/// Whether a packet goes on where no other filter follows.
 fn goes_on(control: Control) -> bool {
     matches!(control, Control::Ok | Control::Pipe | Control::Continue)
 }

@@ -1,5 +1,5 @@
-//! Traffic control: packets are asked what they are in for where they come in and where they leave, before all else and
-//! after all else. Linux's `sch_handle_ingress`, `sch_handle_egress`, `tcf_classify` and `tcf_action_exec`.
+//! Traffic control: packets are classified where they come in and where they leave, before all else and after all else.
+//! Linux's `sch_handle_ingress`, `sch_handle_egress`, `tcf_classify` and `tcf_action_exec`.
 
 pub(crate) mod burst;
 pub(crate) mod state;
@@ -17,7 +17,7 @@ use crate::tables::{
     Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey,
 };
 use crate::trace::{Event, Trace};
-use crate::worker::hook::state::{Redirected, Way};
+use crate::worker::hook::state::{Redirected, Side};
 use crate::worker::path::Path;
 use crate::worker::view::View;
 
@@ -27,8 +27,8 @@ const ROUNDS: u8 = 16;
 /// How often actions may jump: `TCA_ACT_MAX_PRIO`.
 const JUMPS: u8 = 32;
 
-/// What became of a packet that was asked.
-pub(crate) enum Asked {
+/// What became of a packet that was classified.
+pub(crate) enum Classified {
     /// It goes on, in this class, 0 if in none.
     #[allow(dead_code, reason = "qdiscs look at the class")]
     On(Packet, u32),
@@ -38,15 +38,15 @@ pub(crate) enum Asked {
     Gone,
 }
 
-/// Where packets of a link are asked.
-pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
+/// The hook of a link, as filters see it.
+pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, received_by: Option<(LinkId, u32)>) -> Place {
     let Link { ifindex, mac, .. } = *link;
     Place {
         link: id,
         ifindex,
         mac,
         ingress,
-        came,
+        received_by,
         nest: Nest::default(),
         bare: false,
         tunnel: None,
@@ -62,12 +62,12 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
     mut packet: Packet,
     place: &Place,
     trace: &mut T,
-) -> Asked {
+) -> Classified {
     let random = path.hooks.random();
     // What all actions count: what a packet was when it came, whatever they make of it.
     let wire = match Subject::of(&packet, place) {
-        // Too short to be asked; the path drops it.
-        None => return Asked::On(packet, 0),
+        // Too short to be classified; the path drops it.
+        None => return Classified::On(packet, 0),
         Some(subject) => {
             let wire = subject.wire;
             if let Some(counter) = hook.counter {
@@ -83,7 +83,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
             let mut cursor = None;
             loop {
                 let here = keyed.as_ref().unwrap_or(place);
-                let Some(subject) = Subject::of(&packet, here) else { return Asked::On(packet, 0) };
+                let Some(subject) = Subject::of(&packet, here) else { return Classified::On(packet, 0) };
                 if !subject.is_of(priority.protocol) {
                     break;
                 }
@@ -96,7 +96,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
                 let key = packet.tag().tunnel;
                 let (back, control, reason) =
                     perform(path, view, &outcome.actions, (packet, wire), place, trace);
-                let Some(back) = back else { return Asked::Gone };
+                let Some(back) = back else { return Classified::Gone };
                 packet = back;
                 if packet.tag().tunnel != key {
                     keyed = with_key(view, &packet, place);
@@ -117,7 +117,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
                     Control::Drop => return dropped(path, hook, packet, reason, trace),
                     Control::Stolen | Control::Trap => {
                         path.drop(packet, DropReason::TcStolen, trace);
-                        return Asked::Gone;
+                        return Classified::Gone;
                     }
                 }
             }
@@ -126,7 +126,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
         if place.ingress {
             packet.forget_key();
         }
-        return Asked::On(packet, 0);
+        return Classified::On(packet, 0);
     }
 }
 
@@ -136,12 +136,12 @@ fn dropped<const COUNT: bool, T: Trace>(
     packet: Packet,
     reason: DropReason,
     trace: &mut T,
-) -> Asked {
+) -> Classified {
     if let Some(counter) = hook.counter {
         path.counters.add_tc_refused(counter, 1, 0);
     }
     path.drop(packet, reason, trace);
-    Asked::Dropped
+    Classified::Dropped
 }
 
 /// Does what the actions of a filter say. The packet, unless it is gone, what happens to it then, and the reason
@@ -325,9 +325,9 @@ fn perform_mirred<const COUNT: bool>(
         let (control, reason) = refuse(DropReason::MirredLoop);
         return (Some(packet), control, reason);
     }
-    let (way, nest) = match mirred.ingress {
-        true => (Way::In, nest.to_receive(!place.ingress)),
-        false => (Way::Out, nest.to_send(to)),
+    let (side, nest) = match mirred.ingress {
+        true => (Side::Ingress, nest.to_receive(!place.ingress)),
+        false => (Side::Egress, nest.to_send(to)),
     };
     let from = Place { nest, ..*place };
     let counter = action.config.counter;
@@ -338,13 +338,20 @@ fn perform_mirred<const COUNT: bool>(
         packet.forget_key();
     }
     if mirred.redirect && taken {
-        path.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
+        path.hooks.redirected.push(Redirected { packet, to, side, from, copy: false, counter });
         return (None, control, DropReason::MirredLink);
     }
     path.totals.generated += 1;
     match copy(&mut path.pool, &packet) {
         Some(packet) => {
-            path.hooks.redirected.push(Redirected { packet, to, way, from, copy: !mirred.redirect, counter });
+            path.hooks.redirected.push(Redirected {
+                packet,
+                to,
+                side,
+                from,
+                copy: !mirred.redirect,
+                counter,
+            });
         }
         None => {
             path.counters.add_drop(DropReason::NoBuffer, 1);
@@ -374,8 +381,8 @@ pub(crate) fn with_header(packet: &mut Packet, place: &Place) {
     }
 }
 
-/// A packet that was asked and goes on: `tc_run`.
-fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
+/// A packet that was classified and goes on: `tc_run`.
+fn on(mut packet: Packet, class: u32, place: &Place) -> Classified {
     with_header(&mut packet, place);
     if place.ingress {
         packet.forget_key();
@@ -384,7 +391,7 @@ fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
     if index != packet.tag().index {
         packet.set_tag(Tag { index, ..packet.tag() });
     }
-    Asked::On(packet, class)
+    Classified::On(packet, class)
 }
 
 /// The parameters that `tunnel_key` has given to a packet. `None`: it has none.

@@ -15,19 +15,19 @@ pub(crate) struct Hooks {
     /// Those that go on just now, and of these what does not leave by a port.
     pub(crate) going: Vec<Redirected>,
     pub(crate) others: Vec<Redirected>,
-    /// What was taken from the queue of a port to be asked.
+    /// What was taken from the queue of a port to be classified.
     pub(crate) leaving: Vec<Packet>,
-    /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be asked there.
+    /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be classified there.
     pub(crate) outer: Option<OuterKey>,
     /// The link that the packets of the burst have come in by, and its interface index.
-    pub(crate) came: Option<(LinkId, u32)>,
+    pub(crate) received_by: Option<(LinkId, u32)>,
 }
 
 /// A packet that goes on at another link.
 pub(crate) struct Redirected {
     pub(crate) packet: Packet,
     pub(crate) to: LinkId,
-    pub(crate) way: Way,
+    pub(crate) side: Side,
     /// Where it was taken from.
     pub(crate) from: Place,
     /// Whether it is a copy, of which an ifb does not know where it belongs.
@@ -38,11 +38,11 @@ pub(crate) struct Redirected {
 
 /// How a packet goes on at another link.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Side {
     /// It comes in there.
-    In,
+    Ingress,
     /// It is to be sent by it.
-    Out,
+    Egress,
 }
 
 impl Default for Hooks {
@@ -55,7 +55,7 @@ impl Default for Hooks {
             others: Vec::new(),
             leaving: Vec::new(),
             outer: None,
-            came: None,
+            received_by: None,
         }
     }
 }

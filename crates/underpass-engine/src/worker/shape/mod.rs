@@ -24,7 +24,7 @@ use crate::qos::Lengths;
 use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Item, Items, Lost, Node, Origin, charge};
 use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
 use crate::trace::{Event, Trace, Untraced};
-use crate::worker::hook::{Asked, classify_at_hook, place_of};
+use crate::worker::hook::{Classified, classify_at_hook, place_of};
 use crate::worker::path::{Burst, Path, bytes_of};
 use crate::worker::shape::state::{Place, Shaper};
 use crate::worker::view::View;
@@ -43,7 +43,7 @@ pub(crate) const ROUNDS: usize = 8;
 /// Packets that the qdiscs of tunnels let go in one round.
 pub(crate) const INTO: usize = 256;
 
-/// The filters of qdiscs, asked on the path.
+/// The filters of qdiscs.
 struct Filters<'p, 'v, 'a, T, const COUNT: bool> {
     path: &'p mut Path<COUNT>,
     view: &'v View<'a>,
@@ -59,14 +59,14 @@ impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
         let Some(known) = view.link(*link) else { return Class::None };
         let Some(packet) = item.packet.take() else { return Class::Shot };
         let bare = packet.tag().headless != 0;
-        let place = qos::Place { bare, ..place_of(*link, known, false, path.hooks.came) };
+        let place = qos::Place { bare, ..place_of(*link, known, false, path.hooks.received_by) };
         match classify_at_hook(path, view, hook, packet, &place, *trace) {
-            Asked::On(packet, class) => {
+            Classified::On(packet, class) => {
                 item.put_back(packet);
                 if class == 0 { Class::None } else { Class::Class(class) }
             }
-            Asked::Dropped => Class::Shot,
-            Asked::Gone => Class::Stolen,
+            Classified::Dropped => Class::Shot,
+            Classified::Gone => Class::Stolen,
         }
     }
 
@@ -75,7 +75,7 @@ impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
     }
 }
 
-/// Does something with the queues of a qdisc at `link`, which is taken out of the path meanwhile, as it asks filters.
+/// Does something with the queues of a qdisc at `link`, which is taken out of the path meanwhile, as it uses filters.
 #[inline]
 fn with_queues<const COUNT: bool, R, T: Trace>(
     path: &mut Path<COUNT>,

@@ -71,7 +71,7 @@ pub(crate) fn catch_up<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view
 
 #[inline(never)]
 fn serve_due<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
-    path.hooks.came = None;
+    path.hooks.received_by = None;
     let mut late = std::mem::take(&mut path.shape.late);
     while let Some((due, id)) = path.shape.due.first()
         && due <= view.now

@@ -487,7 +487,7 @@ impl Discipline for Htb {
                 return Enqueued::Filtered;
             }
         }
-        count.came(len);
+        count.received_by(len);
         Enqueued::Queued
     }
 

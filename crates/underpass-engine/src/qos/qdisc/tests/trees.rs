@@ -116,25 +116,25 @@ proptest! {
     #[test]
     fn nothing_is_lost(root in tree(), steps in steps()) {
         let mut bed = Bed::of_slots(&numbered(root), 160);
-        let (mut came, mut left, mut dropped) = (0, 0, 0);
+        let (mut received_by, mut left, mut dropped) = (0, 0, 0);
         let all = bed.pool.available();
         for step in steps {
             match step {
                 Step::Enqueue(len, mark) => {
                     bed.enqueue(len, mark);
-                    came += 1;
+                    received_by += 1;
                 }
                 Step::Dequeue => left += u64::from(bed.dequeue().is_some()),
                 Step::Pass(nanos) => bed.now += nanos,
                 Step::Change(root) => bed.change(&root),
             }
             dropped += bed.drops() as u64;
-            prop_assert_eq!(came, left + dropped + bed.items.count() as u64);
+            prop_assert_eq!(received_by, left + dropped + bed.items.count() as u64);
             prop_assert_eq!(bed.node.len(), bed.items.count() as u64);
         }
         left += bed.run().len() as u64;
         dropped += bed.drops() as u64;
-        prop_assert_eq!((came, bed.items.count()), (left + dropped, 0));
+        prop_assert_eq!((received_by, bed.items.count()), (left + dropped, 0));
         prop_assert_eq!(bed.pool.available(), all);
         let backlog = bed.node.count.backlog;
         prop_assert_eq!(backlog, 0);
