@@ -120,7 +120,7 @@ impl Running {
             match self.dump.next(router, &mut chunk) {
                 Ok(More::Yes) => {}
                 Ok(More::No) => done = Some(None),
-                Err(refusal) => done = Some(Some(refusal)),
+                Err(error) => done = Some(Some(error)),
             }
             if start > 0 && bytes.len() > limit {
                 self.carry.extend(bytes.drain(start..));
@@ -129,9 +129,9 @@ impl Running {
                 break;
             }
         }
-        if let Some(refusal) = &done {
+        if let Some(error) = &done {
             let start = bytes.len();
-            write_done(&mut bytes, flags, self.to, refusal.as_ref(), extended);
+            write_done(&mut bytes, flags, self.to, error.as_ref(), extended);
             if start > 0 && bytes.len() > limit {
                 let (part, end) = bytes.split_at(start);
                 replies.datagram(part);

@@ -58,8 +58,8 @@ impl Router {
                 message.address(libc::IFA_LOCAL, DUMMY.into());
                 message.address(libc::IFA_ADDRESS, DUMMY.into());
             });
-            if let Err(refusal) = given {
-                tracing::debug!("the device of the host has no address: {refusal}");
+            if let Err(error) = given {
+                tracing::debug!("the device of the host has no address: {error}");
             }
         }
         let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
@@ -307,8 +307,8 @@ impl Router {
                         message.address(RTA_PREFSRC, source);
                     }
                 });
-                if let Err(refusal) = added {
-                    tracing::debug!("a connected route is not restored: {refusal}");
+                if let Err(error) = added {
+                    tracing::debug!("a connected route is not restored: {error}");
                 }
             }
         }

@@ -34,15 +34,15 @@ impl Router {
             libc::RTM_NEWRULE | libc::RTM_DELRULE => mirror_rule(self, &request),
             _ => Ok(()),
         };
-        if let Err(refusal) = taken {
-            self.log_unmirrored(message.kind, &refusal);
+        if let Err(error) = taken {
+            self.log_unmirrored(message.kind, &error);
         }
         self.engine.reclaim();
     }
 
-    fn log_unmirrored(&mut self, kind: u16, refusal: &RequestError) {
+    fn log_unmirrored(&mut self, kind: u16, error: &RequestError) {
         let Some(live) = &mut self.live else { return };
-        let text = refusal.to_string();
+        let text = error.to_string();
         if !live.logged.contains(&text) {
             tracing::warn!("something of the kernel's is not mirrored (message type {kind}): {text}");
             live.logged.insert(text);

@@ -44,8 +44,8 @@ const MIN_TYPE: u16 = 16;
 
 /// Whether a request that was refused is an rtnetlink dump: of those types every fourth is a question. A
 /// type that nobody answers is refused before it is one.
-fn is_dump(request: &Request<'_>, refusal: &RequestError) -> bool {
-    request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && refusal.errno != EOPNOTSUPP
+fn is_dump(request: &Request<'_>, error: &RequestError) -> bool {
+    request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && error.errno != EOPNOTSUPP
 }
 
 impl Router {
@@ -127,12 +127,12 @@ impl Router {
                     self.continue_dump(client, replies);
                 }
                 // Linux reads the request of a dump when it writes the first part.
-                Err(refusal) if client.protocol == Protocol::Route && is_dump(&request, &refusal) => {
+                Err(error) if client.protocol == Protocol::Route && is_dump(&request, &error) => {
                     let mut bytes = Vec::new();
-                    write_done(&mut bytes, 0, request.reply_to(), Some(&refusal), client.extended_ack);
+                    write_done(&mut bytes, 0, request.reply_to(), Some(&error), client.extended_ack);
                     replies.datagram(&bytes);
                 }
-                Err(refusal) => self.acknowledge(client, &message, Err(&refusal), replies),
+                Err(error) => self.acknowledge(client, &message, Err(&error), replies),
             }
         }
         if !self.filters.gathers() {

@@ -30,12 +30,12 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     /// A port cannot be made.
-    #[error("port {name}: {}", describe(refusal))]
+    #[error("port {name}: {}", describe(error))]
     Port {
         /// Its name.
         name: String,
         /// The router's answer.
-        refusal: RequestError,
+        error: RequestError,
     },
     /// The server's socket cannot be made.
     #[error(transparent)]
@@ -45,8 +45,8 @@ pub enum OfflineError {
     Io(#[from] io::Error),
 }
 
-fn describe(refusal: &RequestError) -> String {
-    match refusal.errno {
+fn describe(error: &RequestError) -> String {
+    match error.errno {
         libc::EEXIST => "a link of that name is there already".to_owned(),
         errno => io::Error::from_raw_os_error(errno).to_string(),
     }
@@ -68,7 +68,7 @@ pub fn router(
         let mac = port.mac.unwrap_or([0x02, 0x75, 0x70, 0, high, low]);
         router
             .add_port(&port.name, mac, PortId(number))
-            .map_err(|refusal| OfflineError::Port { name: port.name.clone(), refusal })?;
+            .map_err(|error| OfflineError::Port { name: port.name.clone(), error })?;
     }
     Ok((router, tables, readers))
 }

@@ -329,8 +329,8 @@ mod tests {
                 (PEER_PORT, &[1]),
                 (IPPROTO, &[]),
             ] {
-                let refusal = RequestError::new(ERANGE, "Attribute failed policy validation").at(0x24);
-                assert_eq!(request(command, &[port, direct, last]), Err(refusal), "{last:?}");
+                let error = RequestError::new(ERANGE, "Attribute failed policy validation").at(0x24);
+                assert_eq!(request(command, &[port, direct, last]), Err(error), "{last:?}");
             }
         }
         assert_eq!(request(CMD_GET, &[]), Err(RequestError::errno(EINVAL)));

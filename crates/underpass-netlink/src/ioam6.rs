@@ -252,13 +252,13 @@ mod tests {
             (&[(3, &bad[5])], EINVAL, "invalid trace validation", Some(4)),
         ];
         for (list, errno, text, offset) in cases {
-            let refusal = parse(list).unwrap_err();
-            assert_eq!(refusal.errno, *errno, "{text}: {list:?}");
-            assert_eq!(refusal.message.as_deref(), Some(*text), "{list:?}");
-            assert_eq!(refusal.offset, *offset, "{text}: {list:?}");
+            let error = parse(list).unwrap_err();
+            assert_eq!(error.errno, *errno, "{text}: {list:?}");
+            assert_eq!(error.message.as_deref(), Some(*text), "{list:?}");
+            assert_eq!(error.offset, *offset, "{text}: {list:?}");
         }
-        let refusal = Ioam6::parse(&as_attribute(&attributes(&[trace])), libc::AF_INET as u8).unwrap_err();
-        assert_eq!((refusal.errno, refusal.message), (EINVAL, None));
+        let error = Ioam6::parse(&as_attribute(&attributes(&[trace])), libc::AF_INET as u8).unwrap_err();
+        assert_eq!((error.errno, error.message), (EINVAL, None));
     }
 
     #[test]

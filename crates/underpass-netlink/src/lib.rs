@@ -11,6 +11,7 @@
 
 pub mod attribute;
 pub mod encap;
+pub mod error;
 pub mod fou;
 pub mod fpm;
 pub mod genetlink;
@@ -18,7 +19,6 @@ pub mod ioam6;
 pub mod iptunnel;
 pub mod message;
 pub mod mpls;
-pub mod refusal;
 pub mod reply;
 pub mod rpl;
 pub mod seg6;
@@ -28,6 +28,6 @@ pub mod tunnel;
 
 pub use attribute::{Attribute, Attributes, Type, Validate, policy};
 pub use encap::Encap;
+pub use error::RequestError;
 pub use message::{Message, messages};
-pub use refusal::RequestError;
 pub use reply::{Nest, Replies, Reply};

@@ -82,21 +82,21 @@ impl Replies {
         extended: bool,
     ) {
         let (echo, mut flags) = match outcome {
-            Err(refusal) if !cap && refusal.errno != 0 => (request.bytes, 0),
+            Err(error) if !cap && error.errno != 0 => (request.bytes, 0),
             _ => (request.bytes.get(..HEADER).unwrap_or(request.bytes), NLM_F_CAPPED),
         };
-        let refusal = outcome.err();
-        let texts = refusal.filter(|refusal| extended && says_more(refusal));
+        let error = outcome.err();
+        let texts = error.filter(|error| extended && says_more(error));
         if texts.is_some() {
             flags |= NLM_F_ACK_TLVS;
         }
         let to = Address { port, sequence: request.sequence };
         let written = self.message(NLMSG_ERROR as u16, flags, to, |reply| {
-            reply.fixed(&refusal.map_or(0, |refusal| -refusal.errno).to_ne_bytes());
+            reply.fixed(&error.map_or(0, |error| -error.errno).to_ne_bytes());
             reply.fixed(echo);
-            if let Some(refusal) = texts {
+            if let Some(error) = texts {
                 reply.pad();
-                reply.texts(refusal);
+                reply.texts(error);
             }
         });
         debug_assert!(written.is_ok(), "no attribute of an acknowledgement is long");
@@ -144,8 +144,8 @@ fn write_at(
 }
 
 /// Whether a refusal says more than an errno.
-fn says_more(refusal: &RequestError) -> bool {
-    refusal.message.is_some() || refusal.offset.is_some() || refusal.missing.is_some()
+fn says_more(error: &RequestError) -> bool {
+    error.message.is_some() || error.offset.is_some() || error.missing.is_some()
 }
 
 /// Appends the end of a dump, with what ended it early, if anything did. Linux: `netlink_dump_done`; texts
@@ -154,18 +154,18 @@ pub fn write_done(
     datagram: &mut Vec<u8>,
     mut flags: u16,
     to: Address,
-    refusal: Option<&RequestError>,
+    error: Option<&RequestError>,
     extended: bool,
 ) {
     flags |= NLM_F_MULTIPART;
-    let texts = refusal.filter(|refusal| extended && says_more(refusal));
+    let texts = error.filter(|error| extended && says_more(error));
     if texts.is_some() {
         flags |= NLM_F_ACK_TLVS;
     }
     let written = write_message(datagram, NLMSG_DONE as u16, flags, to, |reply| {
-        reply.fixed(&refusal.map_or(0, |refusal| -refusal.errno).to_ne_bytes());
-        if let Some(refusal) = texts {
-            reply.texts(refusal);
+        reply.fixed(&error.map_or(0, |error| -error.errno).to_ne_bytes());
+        if let Some(error) = texts {
+            reply.texts(error);
         }
     });
     debug_assert!(written.is_ok(), "no attribute of it is long");
@@ -199,14 +199,14 @@ impl Reply<'_> {
     }
 
     /// The attributes in which a refusal says more than an errno.
-    fn texts(&mut self, refusal: &RequestError) {
-        if let Some(message) = &refusal.message {
+    fn texts(&mut self, error: &RequestError) {
+        if let Some(message) = &error.message {
             self.text(NLMSGERR_ATTR_MSG, message);
         }
-        if let Some(offset) = refusal.offset {
+        if let Some(offset) = error.offset {
             self.u32(NLMSGERR_ATTR_OFFS, offset);
         }
-        if let Some(missing) = refusal.missing {
+        if let Some(missing) = error.missing {
             self.u32(NLMSGERR_ATTR_MISS_TYPE, missing);
         }
     }
@@ -372,10 +372,10 @@ mod tests {
     /// Linux 6.12: `ip route show table 10`, a table that is not there: the end of a dump says why.
     #[test]
     fn a_dump_that_cannot_begin() {
-        let refusal = RequestError::new(libc::ENOENT, "ipv4: FIB table does not exist");
+        let error = RequestError::new(libc::ENOENT, "ipv4: FIB table does not exist");
         let done = |extended| {
             let mut bytes = Vec::new();
-            write_done(&mut bytes, 0, Address { port: 77, sequence: 5 }, Some(&refusal), extended);
+            write_done(&mut bytes, 0, Address { port: 77, sequence: 5 }, Some(&error), extended);
             bytes
         };
         let bytes = done(true);
@@ -386,14 +386,14 @@ mod tests {
 
     #[test]
     fn failure_echoes_the_request_and_explains() {
-        let refusal = RequestError::new(22, "no").at(20);
-        let bytes = ack(Err(&refusal), false, true);
+        let error = RequestError::new(22, "no").at(20);
+        let bytes = ack(Err(&error), false, true);
         assert_eq!(bytes[6..8], [0, 2]);
         assert_eq!(bytes[16..20], (-22i32).to_ne_bytes());
         assert_eq!(&bytes[20..40], REQUEST);
         assert_eq!(bytes[40..], [7, 0, 1, 0, b'n', b'o', 0, 0, 8, 0, 2, 0, 20, 0, 0, 0]);
-        assert_eq!(ack(Err(&refusal), false, false).len(), 40);
-        let capped = ack(Err(&refusal), true, true);
+        assert_eq!(ack(Err(&error), false, false).len(), 40);
+        let capped = ack(Err(&error), true, true);
         assert_eq!((capped.len(), &capped[6..8]), (52, &[0, 3][..]));
     }
 

@@ -251,8 +251,8 @@ pub struct Seg6Local {
 }
 
 /// Linux parses the nests of `COUNTERS` and `FLAVORS` without extended acknowledgement.
-fn quiet(refusal: RequestError) -> RequestError {
-    RequestError::errno(refusal.errno)
+fn quiet(error: RequestError) -> RequestError {
+    RequestError::errno(error.errno)
 }
 
 impl Seg6Local {
@@ -434,7 +434,7 @@ mod tests {
                 assert_eq!(read, takes.then_some(operations), "{action:?} {operations}");
             }
             for operations in [1, 32, 34] {
-                let refused = with(operations).err().and_then(|refusal| refusal.message);
+                let refused = with(operations).err().and_then(|error| error.message);
                 let expected = takes.then_some("Unsupported Flavor operation(s)");
                 assert_eq!(refused.as_deref(), expected, "{action:?} {operations}");
             }

@@ -97,9 +97,9 @@ fn run_one(router: &Offline, words: &[String], text: &str) -> Said {
                 path.strip_prefix("net/").unwrap_or(&path),
                 value.as_bytes(),
             );
-            if let Err(refusal) = written {
+            if let Err(error) = written {
                 said.ok = false;
-                writeln!(said.err, "{name}: errno {}", refusal.errno).unwrap();
+                writeln!(said.err, "{name}: errno {}", error.errno).unwrap();
             }
         }
         return said;

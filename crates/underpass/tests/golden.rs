@@ -117,7 +117,7 @@ impl Case {
                 let path = name.replace('.', "/");
                 let path = path.strip_prefix("net/").ok_or_else(|| format!("{line}: not below net"))?;
                 let written = write_sysctl(&mut router.router(), path, value.as_bytes());
-                written.map_err(|refusal| format!("{line}: errno {}", refusal.errno))?;
+                written.map_err(|error| format!("{line}: errno {}", error.errno))?;
                 continue;
             }
             // What it reads from its input follows it.

@@ -42,9 +42,9 @@ pub(super) fn make_device(
             no_link_local(message);
         }
     });
-    if let Err(refusal) = rest {
+    if let Err(error) = rest {
         remove_device(router, index);
-        return Err(refusal);
+        return Err(error);
     }
     if let Some(master) = master
         && let Some(live) = &mut router.live
@@ -71,9 +71,9 @@ pub(super) fn make_tunnel(
             no_link_local(message);
         }
     });
-    if let Err(refusal) = rest {
+    if let Err(error) = rest {
         remove_device(router, index);
-        return Err(refusal);
+        return Err(error);
     }
     if let Some(master) = link.master
         && let Some(live) = &mut router.live
@@ -227,8 +227,8 @@ fn switch_kernels(router: &mut Router, index: u32, up: bool) {
     let switched = router.ask_kernel(RTM_SETLINK, 0, |message| {
         message.fixed(&header(index, flags, IFF_UP as u32));
     });
-    if let Err(refusal) = switched {
-        tracing::warn!("the kernel does not switch link {index}: {refusal}");
+    if let Err(error) = switched {
+        tracing::warn!("the kernel does not switch link {index}: {error}");
     }
 }
 

@@ -131,7 +131,7 @@ impl<'a> Wanted<'a> {
         match self.kind.as_deref() {
             Some("vrf") => {
                 let said = "Invalid hardware address";
-                check_ethernet(&address).map_err(|refusal| RequestError::new(refusal.errno, said))?;
+                check_ethernet(&address).map_err(|error| RequestError::new(error.errno, said))?;
             }
             Some("dummy" | "ifb" | "gretap" | "ip6gretap") => {
                 check_ethernet(&address)?;
@@ -442,10 +442,10 @@ fn create_tunnel(
     let link = Link::new(index, name, LinkKind::Tunnel(kind), own_mac(index));
     let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
     let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
-    if let Some(Err(refusal)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
+    if let Some(Err(error)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
         // Linux has made the link then, and deletes it again.
         router.links.pass_over(index);
-        return Err(refusal);
+        return Err(error);
     }
     let made = wanted.apply_new(router, &link)?;
     if router.live.is_some() {

@@ -210,8 +210,8 @@ pub(crate) fn displace(router: &mut Router, place: Place, old: &Info) {
         return;
     }
     let deleted = router.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, old));
-    if let Err(refusal) = deleted {
-        tracing::debug!("a route of the kernel's that was replaced is gone already: {refusal}");
+    if let Err(error) = deleted {
+        tracing::debug!("a route of the kernel's that was replaced is gone already: {error}");
     }
 }
 

@@ -108,8 +108,8 @@ pub(crate) fn remove_connected(router: &mut Router, place: Place, info: &Info) {
     if table != RT_TABLE_MAIN || local {
         return;
     }
-    if let Err(refusal) = router.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, info)) {
-        tracing::debug!("a connected route is gone already: {refusal}");
+    if let Err(error) = router.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, info)) {
+        tracing::debug!("a connected route is gone already: {error}");
     }
 }
 

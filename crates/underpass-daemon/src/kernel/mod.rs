@@ -281,8 +281,8 @@ impl Kernel {
                 // From RTM_NEW… to RTM_DEL….
                 [*low, *high] = (u16::from_ne_bytes([*low, *high]) + 1).to_ne_bytes();
             }
-            if let Err(refusal) = self.asker.ask_again(&mut message) {
-                tracing::warn!("a route or rule of an earlier router stays: {refusal}");
+            if let Err(error) = self.asker.ask_again(&mut message) {
+                tracing::warn!("a route or rule of an earlier router stays: {error}");
             }
         }
     }

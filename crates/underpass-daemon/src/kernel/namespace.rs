@@ -100,10 +100,10 @@ impl Namespace for Own {
             message.fixed(&header);
         });
         // It goes by itself with its last queue.
-        if let Err(refusal) = removed
-            && refusal.errno != libc::ENODEV
+        if let Err(error) = removed
+            && error.errno != libc::ENODEV
         {
-            tracing::warn!("a device of the router's stays: {refusal}");
+            tracing::warn!("a device of the router's stays: {error}");
         }
     }
 }

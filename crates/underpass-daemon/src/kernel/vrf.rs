@@ -34,11 +34,11 @@ impl Kernel {
                 VrfChange::Add(route) => (route, true),
                 VrfChange::Remove(route) => (route, false),
             };
-            if let Err(refusal) = self.asker.route(&route, add)
-                && !harmless(refusal.errno)
+            if let Err(error) = self.asker.route(&route, add)
+                && !harmless(error.errno)
             {
                 // An address that cannot be used yet: it is told when it can.
-                tracing::debug!("the kernel does not take {} of a VRF yet: {refusal}", route.destination);
+                tracing::debug!("the kernel does not take {} of a VRF yet: {error}", route.destination);
             }
         }
         let doors = router.vrf_doors();
@@ -46,10 +46,10 @@ impl Kernel {
             let gone = self.doors.iter().filter(|door| !doors.contains(door));
             let new = doors.iter().filter(|door| !self.doors.contains(door));
             for (add, door) in gone.map(|door| (false, door)).chain(new.map(|door| (true, door))) {
-                if let Err(refusal) = self.asker.rule(door, add)
-                    && !harmless(refusal.errno)
+                if let Err(error) = self.asker.rule(door, add)
+                    && !harmless(error.errno)
                 {
-                    tracing::warn!("what this host sends into a VRF is not led there: {refusal}: {door:?}");
+                    tracing::warn!("what this host sends into a VRF is not led there: {error}: {door:?}");
                 }
             }
             self.doors = doors;

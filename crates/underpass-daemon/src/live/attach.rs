@@ -441,7 +441,7 @@ impl Attachments {
         self.attached.insert(index, Attached { device, port, mtu });
         router.set_shared(index, shared);
         variables::read(router, index, name);
-        router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
+        router.attach(index, Some(port)).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         Ok(())
     }
 

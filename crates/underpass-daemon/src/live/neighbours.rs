@@ -80,8 +80,8 @@ impl Pending {
             // Learnt while the worker asked.
             return tell(workers, wanted.link, wanted.address, Some(rewrite));
         }
-        if let Err(refusal) = self.ask(key, wanted.link, router, kernel) {
-            tracing::debug!("the kernel does not resolve {}: {refusal}", wanted.address);
+        if let Err(error) = self.ask(key, wanted.link, router, kernel) {
+            tracing::debug!("the kernel does not resolve {}: {error}", wanted.address);
             tell(workers, wanted.link, wanted.address, None);
         }
     }
@@ -91,9 +91,9 @@ impl Pending {
         for key in neighbours {
             let Some(link) = router.link(key.0).map(|link| link.id) else { continue };
             if !self.0.contains_key(&key)
-                && let Err(refusal) = self.ask(key, link, router, kernel)
+                && let Err(error) = self.ask(key, link, router, kernel)
             {
-                tracing::debug!("the kernel does not resolve {}: {refusal}", key.1);
+                tracing::debug!("the kernel does not resolve {}: {error}", key.1);
             }
         }
     }
@@ -161,8 +161,8 @@ impl Confirming {
         }
         self.0 = Instant::now();
         for (link, address) in router.stale_gateways() {
-            if let Err(refusal) = kernel.asker().resolve(link, address) {
-                tracing::debug!("the kernel does not confirm {address}: {refusal}");
+            if let Err(error) = kernel.asker().resolve(link, address) {
+                tracing::debug!("the kernel does not confirm {address}: {error}");
             }
         }
     }

@@ -53,16 +53,16 @@ impl Shadows {
                 let put =
                     kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device));
                 match put {
-                    Err(refusal) if !(there && refusal.errno == libc::EEXIST) => {
+                    Err(error) if !(there && error.errno == libc::EEXIST) => {
                         self.there.remove(&key);
-                        match shadow.source.filter(|_| refusal.errno == libc::EINVAL) {
+                        match shadow.source.filter(|_| error.errno == libc::EINVAL) {
                             // As long as it looks for duplicates of the address, for a second or two.
                             Some(source) => tracing::info!(
                                 "what this host sends to {destination} does not take the encapsulation yet: the kernel \
                                  does not take {source} as its source; it is asked again as addresses change"
                             ),
                             None => tracing::warn!(
-                                "what this host sends to {destination} does not take the encapsulation: {refusal}"
+                                "what this host sends to {destination} does not take the encapsulation: {error}"
                             ),
                         }
                     }

@@ -65,8 +65,8 @@ pub fn read_fallback_tunnels(router: &mut Router) {
 
 fn take_over(router: &mut Router, path: &str, value: &str) {
     if read_sysctl(router, path).is_ok_and(|known| known != value)
-        && let Err(refusal) = write_sysctl(router, path, value.as_bytes())
+        && let Err(error) = write_sysctl(router, path, value.as_bytes())
     {
-        tracing::warn!("{path}: {refusal}");
+        tracing::warn!("{path}: {error}");
     }
 }

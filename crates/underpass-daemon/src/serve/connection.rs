@@ -81,7 +81,7 @@ impl Connection {
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             // What came is lost, and so is what it came with.
-            Err(Errno::EMFILE) => return self.say(&refusal(Errno::EMFILE).to_bytes()),
+            Err(Errno::EMFILE) => return self.say(&error(Errno::EMFILE).to_bytes()),
             Err(_) => return Err(Gone::Closed),
         };
         let Some(datagram) = bytes.get(..length) else {
@@ -120,7 +120,7 @@ impl Connection {
             (Kind::Get, Some(session)) => session.get(message.a as i32),
             _ => return Err(Gone::CutOff("a control message out of order")),
         };
-        self.say(&answer.unwrap_or_else(refusal).to_bytes())
+        self.say(&answer.unwrap_or_else(error).to_bytes())
     }
 
     fn open(
@@ -206,7 +206,7 @@ fn tunnel(host: &mut dyn Host, message: &Message, parameters: &[u8]) -> Vec<u8> 
 }
 
 /// The negative answer to a call.
-fn refusal(errno: Errno) -> Message {
+fn error(errno: Errno) -> Message {
     Message::new(Kind::Reply, errno as u32, 0, 0)
 }
 

@@ -116,9 +116,9 @@ impl Beside {
                 _ => client.dumping(),
             };
             if dump && busy {
-                let refusal = RequestError::errno(libc::EBUSY);
+                let error = RequestError::errno(libc::EBUSY);
                 let (cap, extended) = (client.cap_ack, client.extended_ack);
-                answers.acknowledge(&message, client.port, Err(&refusal), cap, extended);
+                answers.acknowledge(&message, client.port, Err(&error), cap, extended);
                 continue;
             }
             if owner == Owner::Router {
@@ -135,9 +135,9 @@ impl Beside {
                 self.dump = Some(Dump { sequence: message.sequence, request, filter, done, said: false });
             }
             if let Err(errno) = self.upstream.send(&asked) {
-                let refusal = RequestError::errno(errno as i32);
+                let error = RequestError::errno(errno as i32);
                 let (cap, extended) = (client.cap_ack, client.extended_ack);
-                answers.acknowledge(&message, client.port, Err(&refusal), cap, extended);
+                answers.acknowledge(&message, client.port, Err(&error), cap, extended);
                 self.dump.take_if(|dump| dump.sequence == message.sequence);
                 continue;
             }

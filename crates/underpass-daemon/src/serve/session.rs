@@ -380,7 +380,7 @@ pub fn reply() -> Message {
 }
 
 fn member(joined: Result<(), RequestError>) -> Result<(), Errno> {
-    joined.map_err(|refusal| Errno::from_raw(refusal.errno))
+    joined.map_err(|error| Errno::from_raw(error.errno))
 }
 
 fn key(client: &Client, port: u32) -> (bool, u32) {

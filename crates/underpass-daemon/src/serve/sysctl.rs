@@ -35,7 +35,7 @@ fn look(router: &Router, what: u32, path: &[u8]) -> Result<Answer, i32> {
     match (what, node) {
         (LOOK, _) => Ok((message, String::new(), None)),
         (READ, _) => {
-            let text = read_sysctl(router, path).map_err(|refusal| refusal.errno)?;
+            let text = read_sysctl(router, path).map_err(|error| error.errno)?;
             Ok((message, text, None))
         }
         (WRITE, Node::File) => Ok((message, String::new(), Some(path.into()))),
@@ -62,5 +62,5 @@ pub fn write(router: &mut Router, path: &str, text: &[u8]) -> Message {
         true => Err(RequestError::errno(libc::EINVAL)),
         false => write_sysctl(router, path, text),
     };
-    written.map_or_else(|refusal| refused(refusal.errno), |()| reply())
+    written.map_or_else(|error| refused(error.errno), |()| reply())
 }

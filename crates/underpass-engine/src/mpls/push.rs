@@ -168,8 +168,8 @@ pub(crate) fn push_labels<const COUNT: bool, T: Trace>(
     if nobody && tunnel::behind(view, push.next_hop).is_none() {
         return Verdict::drop(DropReason::NeighbourUnresolved);
     }
-    if let Err(refusal) = reserve_headroom(path, meta, push.labels.len() + LONGEST_LINK_LAYER, trace) {
-        return Verdict::Refuse(refusal);
+    if let Err(error) = reserve_headroom(path, meta, push.labels.len() + LONGEST_LINK_LAYER, trace) {
+        return Verdict::Refuse(error);
     }
     if put_on(view, &mut meta.packet, push).is_none() {
         return Verdict::drop(DropReason::NoHeadroom);

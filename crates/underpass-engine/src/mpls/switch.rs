@@ -256,13 +256,13 @@ pub(crate) fn switch_labelled<const COUNT: bool, T: Trace>(
     }
     let counter = label.filter(|label| view.tables.labels().get(*label).is_some());
     let counter = counter.map(CounterId::of_label);
-    let Verdict::Refuse(refusal) = verdict else {
+    let Verdict::Refuse(error) = verdict else {
         path.count(counter, len);
         meta.extra.counted.set(counter.map(|counter| (counter, len as u32)));
         return verdict;
     };
     path.count_error(counter);
-    match refusal.reason() {
+    match error.reason() {
         DropReason::LabelUnknown => {
             path.counters.add_mpls(meta.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
         }
@@ -312,8 +312,8 @@ fn switch_label<const COUNT: bool, T: Trace>(
             if let Some(verdict) = refuse_long(path, view, meta, next_hop, new.len()) {
                 return Ok(verdict);
             }
-            if let Err(refusal) = reserve_headroom(path, meta, new.len() + LONGEST_LINK_LAYER, trace) {
-                return Ok(Verdict::Refuse(refusal));
+            if let Err(error) = reserve_headroom(path, meta, new.len() + LONGEST_LINK_LAYER, trace) {
+                return Ok(Verdict::Refuse(error));
             }
             put_in_place(view, meta, entry, &new)?;
             Ok(Verdict::Forward(next_hop))
@@ -328,7 +328,7 @@ fn switch_label<const COUNT: bool, T: Trace>(
                 let room = switch.labels.len() + LONGEST_LINK_LAYER;
                 match reserve_headroom(path, meta, room, trace) {
                     Ok(()) => switch_to(view, meta, entry, switch),
-                    Err(refusal) => Ok(Verdict::Refuse(refusal)),
+                    Err(error) => Ok(Verdict::Refuse(error)),
                 }
             }
             Some(Action::Discard(_)) => Err(DropReason::Blackhole),

@@ -87,9 +87,9 @@ pub(crate) fn hand_over<const COUNT: bool, T: Trace>(
         return None;
     };
     if meta.packet.headroom() < ethernet::Header::LEN
-        && let Err(refusal) = move_for_headroom(path, &mut meta, ethernet::Header::LEN, trace)
+        && let Err(error) = move_for_headroom(path, &mut meta, ethernet::Header::LEN, trace)
     {
-        return Some((meta, Verdict::Refuse(refusal)));
+        return Some((meta, Verdict::Refuse(error)));
     }
     let Ok(frame) = meta.packet.push_header::<{ ethernet::Header::LEN }>() else {
         return Some((meta, Verdict::drop(DropReason::NoHeadroom)));

@@ -137,8 +137,8 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     let Ok(payload_length) = u16::try_from(total) else {
         return Verdict::drop(DropReason::LengthOverflow);
     };
-    if let Err(refusal) = reserve_headroom(path, meta, len + LONGEST_LINK_LAYER, trace) {
-        return Verdict::Refuse(refusal);
+    if let Err(error) = reserve_headroom(path, meta, len + LONGEST_LINK_LAYER, trace) {
+        return Verdict::Refuse(error);
     }
     // Where the packet goes may be a headend, which wants the frame that it came in.
     let frame = if inline || ioam.via.resolved.is_none() { meta.link_layer() } else { None };

@@ -18,23 +18,23 @@ use crate::worker::verdict::Verdict;
 
 /// Why a packet is refused, and where the fault lies, in bytes from the start of its IP header.
 pub(crate) struct Problem {
-    refusal: PacketError,
+    error: PacketError,
     pub(crate) pointer: usize,
 }
 
 impl Problem {
     pub(crate) const fn silent(reason: DropReason) -> Self {
-        Self { refusal: PacketError::silent(reason), pointer: 0 }
+        Self { error: PacketError::silent(reason), pointer: 0 }
     }
 
     pub(crate) const fn notify(reason: DropReason, error: IcmpError, pointer: usize) -> Self {
-        Self { refusal: PacketError::notify(reason, error), pointer }
+        Self { error: PacketError::notify(reason, error), pointer }
     }
 
     /// The step in which the packet is refused.
     pub(crate) fn refuse(self, meta: &mut PacketMeta) -> Verdict {
         meta.extra.argument = self.pointer as u32;
-        Verdict::Refuse(self.refusal)
+        Verdict::Refuse(self.error)
     }
 }
 

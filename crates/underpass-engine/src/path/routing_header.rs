@@ -45,7 +45,7 @@ pub(crate) fn check(
 pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Verdict {
     let (_, next) = match srv6::advance_at(&mut meta.packet, at) {
         Ok(advanced) => advanced,
-        Err(refusal) => return Verdict::Refuse(refusal),
+        Err(error) => return Verdict::Refuse(error),
     };
     // What leaves has its hop limit lowered then.
     if is_own(view, meta, next)

@@ -55,7 +55,7 @@ pub(crate) fn headend<T: Trace>(
             trace.step(Event::Headend("RPL", len), &meta.packet);
             on_by_ingress(view, meta, &route.via)
         }
-        Err(refusal) => Verdict::Refuse(refusal),
+        Err(error) => Verdict::Refuse(error),
     }
 }
 

@@ -166,7 +166,7 @@ pub(crate) fn end_dt46<'s>(
     unusual: &mut bool,
 ) -> Result<Next<'s>, PacketError> {
     match end_dt6(packet, check, lookup, unusual) {
-        Err(refusal) if refusal == PacketError::silent(DropReason::UpperLayerUnexpected) => {
+        Err(error) if error == PacketError::silent(DropReason::UpperLayerUnexpected) => {
             end_dt4(packet, check, lookup, unusual)
         }
         done => done,

@@ -139,7 +139,7 @@ pub(crate) fn headend<T: Trace>(
             trace.step(Event::Headend(name, policy.header.len()), &meta.packet);
             on_by_ingress(view, meta, &policy.via)
         }
-        Err(refusal) => Verdict::Refuse(refusal),
+        Err(error) => Verdict::Refuse(error),
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run_program<const COUNT: bool>(
                 return verdict;
             }
             Ok(None) => {}
-            Err(refusal) => return refused(path, meta, rounds, refusal),
+            Err(error) => return refused(path, meta, rounds, error),
         }
         // Linux takes it through the SID again, which it has not been led away from.
         match srv6::next_segment(&mut meta.packet, &view.check(meta.ingress)) {
@@ -81,13 +81,13 @@ fn refused<const COUNT: bool>(
     path: &mut Path<COUNT>,
     meta: &mut PacketMeta,
     rounds: u8,
-    refusal: crate::worker::error::PacketError,
+    error: crate::worker::error::PacketError,
 ) -> Verdict {
     if let Some((counter, _)) = meta.extra.counted.last() {
         (0..rounds).for_each(|_| path.count_error(Some(counter)));
     }
     path.uncount(meta);
-    Verdict::Refuse(refusal)
+    Verdict::Refuse(error)
 }
 
 /// Runs the program once. `None`: the packet goes through the SID again.

@@ -38,9 +38,9 @@ pub(crate) fn enter_behind<const COUNT: bool, T: Trace>(
         path.counters.add_mpls(stored.link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
     }
     if let Some(rewrite) = frame
-        && let Err(refusal) = enframe(path, meta, rewrite, trace)
+        && let Err(error) = enframe(path, meta, rewrite, trace)
     {
-        return Verdict::Refuse(refusal);
+        return Verdict::Refuse(error);
     }
     Verdict::FrameInto(tunnel)
 }

@@ -356,8 +356,8 @@ pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
             return Verdict::drop(DropReason::NeighbourUnresolved);
         };
         let Some(rewrite) = &next_hop.rewrite else { return Verdict::Unresolved(id) };
-        if let Err(refusal) = enframe(path, meta, rewrite, trace) {
-            return Verdict::Refuse(refusal);
+        if let Err(error) = enframe(path, meta, rewrite, trace) {
+            return Verdict::Refuse(error);
         }
     }
     put_in(path, view, meta, route.tunnel, trace)
@@ -403,8 +403,8 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     }
     let option = if limit.is_some() { limit::LEN } else { 0 };
     let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
-    if let Err(refusal) = meta.encapsulate_again().and_then(|()| reserve_headroom(path, meta, room, trace)) {
-        return refuse_out(path, tunnel, refusal.reason());
+    if let Err(error) = meta.encapsulate_again().and_then(|()| reserve_headroom(path, meta, room, trace)) {
+        return refuse_out(path, tunnel, error.reason());
     }
     let Some(remote) = remote_of(tunnel, meta.packet.bytes()) else {
         let external = tunnel.config.role == TunnelRole::External;

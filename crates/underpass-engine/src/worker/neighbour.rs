@@ -217,7 +217,7 @@ fn release<const COUNT: bool, T: Trace>(
         }
         match path.put_link_layer(&mut meta, rewrite, trace) {
             Ok(()) => path.send(port, meta.packet, trace),
-            Err(refusal) => path.drop(meta.packet, refusal.reason(), trace),
+            Err(error) => path.drop(meta.packet, error.reason(), trace),
         }
     }
     path.end_of_burst(view, trace);

@@ -175,10 +175,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 take_datagrams(self, view, meta, trace);
                 return None;
             }
-            (Verdict::Refuse(refusal), _) => match refusal.error().filter(|_| !vrf::hides(meta, refusal)) {
-                Some(error) => icmp_error(self, view, meta, refusal.reason(), error, trace),
+            (Verdict::Refuse(error), _) => match error.error().filter(|_| !vrf::hides(meta, error)) {
+                Some(message) => icmp_error(self, view, meta, error.reason(), message, trace),
                 None => {
-                    self.drop_packet(meta, refusal.reason(), trace);
+                    self.drop_packet(meta, error.reason(), trace);
                     return None;
                 }
             },
@@ -286,7 +286,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 let room = usize::from(route.room);
                 match meta.encapsulate(id).and_then(|()| reserve_headroom(self, meta, room, trace)) {
                     Ok(()) => rpl::headend(view, meta, route, trace),
-                    Err(refusal) => Verdict::Refuse(refusal),
+                    Err(error) => Verdict::Refuse(error),
                 }
             }
             Action::Ioam(ioam) => {
@@ -299,7 +299,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 match meta.encapsulate(id) {
                     Ok(()) => insert_ioam(self, view, meta, ioam, trace),
-                    Err(refusal) => Verdict::Refuse(refusal),
+                    Err(error) => Verdict::Refuse(error),
                 }
             }
             Action::Tunnel(route) => enter_tunnel(self, view, meta, (id, route), trace),
@@ -360,11 +360,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 note_unusual(meta, unusual);
                 self.next(view, meta, id, by_ingress(view, meta, sid, next), trace)
             }
-            Err(refusal) => {
+            Err(error) => {
                 // An error of the SID before, too, to which Linux returns it.
                 self.uncount(meta);
                 self.count_error(sid.counter);
-                Verdict::Refuse(refusal)
+                Verdict::Refuse(error)
             }
         }
     }
@@ -420,7 +420,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let room = usize::from(policy.room);
         match meta.encapsulate(id).and_then(|()| reserve_headroom(self, meta, room, trace)) {
             Ok(()) => srv6::headend(view, meta, policy, trace),
-            Err(refusal) => Verdict::Refuse(refusal),
+            Err(error) => Verdict::Refuse(error),
         }
     }
 

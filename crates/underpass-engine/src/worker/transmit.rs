@@ -29,8 +29,8 @@ use crate::{offload, tunnel};
 #[cold]
 #[inline(never)]
 fn refused6(view: &View<'_>, meta: &mut PacketMeta, link: LinkId, verdict: Verdict) -> Verdict {
-    if let Verdict::Refuse(refusal) = verdict
-        && refusal.reason() == DropReason::TooBig
+    if let Verdict::Refuse(error) = verdict
+        && error.reason() == DropReason::TooBig
         && meta.extra.wrapping == 0
         && let Some(link) = view.link(link)
     {
@@ -82,7 +82,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         match self.put_link_layer(meta, rewrite, trace) {
             Ok(()) => Verdict::Send(u32::from(next_hop.port.0)),
-            Err(refusal) => Verdict::Refuse(refusal),
+            Err(error) => Verdict::Refuse(error),
         }
     }
 

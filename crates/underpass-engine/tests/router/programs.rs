@@ -34,7 +34,7 @@ fn result(code: &[[u8; 8]]) -> u16 {
     u16::from_be_bytes([frame[14 + 46], frame[14 + 47]])
 }
 
-fn refusal(code: &[[u8; 8]]) -> Unsupported {
+fn error(code: &[[u8; 8]]) -> Unsupported {
     Program::new(&code.concat(), Vec::new()).unwrap_err()
 }
 
@@ -194,21 +194,21 @@ fn what_is_not_supported() {
     let with = |op: [u8; 8]| [vec![op], exit.clone()].concat();
     assert_eq!(Program::new(&[], Vec::new()).unwrap_err(), Unsupported::Length(0));
     assert_eq!(Program::new(&[0; 12], Vec::new()).unwrap_err(), Unsupported::Length(12));
-    assert_eq!(refusal(&with(op(0x85, 0, 0, 0, 12))), Unsupported::TailCall);
-    assert_eq!(refusal(&with(op(0x85, 0, 0, 0, 25))), Unsupported::Helper(25));
-    assert_eq!(refusal(&with(op(0x85, 0, 2, 0, 25))), Unsupported::Instruction { at: 0, opcode: 0x85 });
-    assert_eq!(refusal(&with(op(0x05, 0, 0, 2, 0))), Unsupported::Jump(0));
-    assert_eq!(refusal(&with(op(0x05, 0, 0, -2, 0))), Unsupported::Jump(0));
-    assert_eq!(refusal(&with(op(0xb7, 10, 0, 0, 0))), Unsupported::Instruction { at: 0, opcode: 0xb7 });
-    assert_eq!(refusal(&with(op(0x20, 0, 0, 0, 0))), Unsupported::Instruction { at: 0, opcode: 0x20 });
+    assert_eq!(error(&with(op(0x85, 0, 0, 0, 12))), Unsupported::TailCall);
+    assert_eq!(error(&with(op(0x85, 0, 0, 0, 25))), Unsupported::Helper(25));
+    assert_eq!(error(&with(op(0x85, 0, 2, 0, 25))), Unsupported::Instruction { at: 0, opcode: 0x85 });
+    assert_eq!(error(&with(op(0x05, 0, 0, 2, 0))), Unsupported::Jump(0));
+    assert_eq!(error(&with(op(0x05, 0, 0, -2, 0))), Unsupported::Jump(0));
+    assert_eq!(error(&with(op(0xb7, 10, 0, 0, 0))), Unsupported::Instruction { at: 0, opcode: 0xb7 });
+    assert_eq!(error(&with(op(0x20, 0, 0, 0, 0))), Unsupported::Instruction { at: 0, opcode: 0x20 });
     let map = [op(0x18, 1, 1, 0, 3), op(0, 0, 0, 0, 0)];
-    assert_eq!(refusal(&[&map[..], &exit].concat()), Unsupported::Map(3));
+    assert_eq!(error(&[&map[..], &exit].concat()), Unsupported::Map(3));
     // Into the second half of an instruction.
     let half = [op(0x05, 0, 0, 1, 0), op(0x18, 1, 0, 0, 3), op(0, 0, 0, 0, 0)];
-    assert_eq!(refusal(&[&half[..], &exit].concat()), Unsupported::Jump(0));
-    assert_eq!(refusal(&[op(0x18, 1, 0, 0, 3)]), Unsupported::Instruction { at: 0, opcode: 0x18 });
+    assert_eq!(error(&[&half[..], &exit].concat()), Unsupported::Jump(0));
+    assert_eq!(error(&[op(0x18, 1, 0, 0, 3)]), Unsupported::Instruction { at: 0, opcode: 0x18 });
     assert_eq!(
-        refusal(&with(op(0x85, 0, 0, 0, 12))).to_string(),
+        error(&with(op(0x85, 0, 0, 0, 12))).to_string(),
         "bpf_tail_call is not supported",
         "what `ip` prints"
     );

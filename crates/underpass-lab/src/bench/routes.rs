@@ -236,7 +236,7 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
             }
             request.u32(RTA_OIF, link);
         })
-        .map_err(|refusal| anyhow::anyhow!("a route does not fit in netlink: errno {}", refusal.errno))?;
+        .map_err(|error| anyhow::anyhow!("a route does not fit in netlink: errno {}", error.errno))?;
     }
     Ok(datagrams)
 }

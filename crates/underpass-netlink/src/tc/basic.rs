@@ -280,7 +280,7 @@ impl Kind {
 
     fn read_meta(data: &[u8]) -> Result<Self, RequestError> {
         let attributes = crate::Attributes::parse(&META_POLICY, data, 0, crate::Validate::Liberal)
-            .map_err(|refusal| RequestError::errno(refusal.errno))?;
+            .map_err(|error| RequestError::errno(error.errno))?;
         let header = attributes.get(META_HDR).ok_or_else(invalid)?.value;
         let operand = |at: usize, value: u16| {
             let (kind, shift) = (half(header, at), header.get(at + 2).copied().unwrap_or(0));

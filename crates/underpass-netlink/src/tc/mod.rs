@@ -238,7 +238,7 @@ fn exts_options<'a, const N: usize>(
     options: &Attribute<'a>,
     policy: &[Type; N],
 ) -> Result<Attributes<'a, N>, RequestError> {
-    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| RequestError::errno(refusal.errno))
+    options.parse_nested(policy, Validate::Liberal).map_err(|error| RequestError::errno(error.errno))
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Tbf {
         // Linux has no text for what its policy refuses here.
         let options = options
             .parse_nested(&POLICY, Validate::Liberal)
-            .map_err(|refusal| RequestError::errno(refusal.errno))?;
+            .map_err(|error| RequestError::errno(error.errno))?;
         let parameters = options.get(PARMS).ok_or(invalid.clone())?.value;
         let rate = detect(spec(parameters, 0), options.get(RTAB));
         let peak = detect(spec(parameters, RateSpec::LEN), options.get(PTAB));

@@ -424,7 +424,7 @@ mod tests {
     fn refused() {
         let parse = |kind, write: &dyn Fn(&mut Reply<'_>)| {
             let bytes = written(write);
-            parse(kind, Some(&as_attribute(&bytes))).map_err(|refusal| refusal.errno)
+            parse(kind, Some(&as_attribute(&bytes))).map_err(|error| error.errno)
         };
         assert_eq!(parse(Kind::Ipip, &|reply| reply.u8(IPTUN_PROTO, 41)), Err(EINVAL));
         assert_eq!(parse(Kind::Gre, &|reply| reply.be16(GRE_IFLAGS, 0x4000)), Err(EINVAL));
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(parse(Kind::GreTap, &|reply| reply.attribute(GRE.remote, &[0; 4])), Err(EINVAL));
         assert_eq!(parse(Kind::Sit, &|reply| reply.be16(IPTUN.flags, SIT_ISATAP)), Err(EOPNOTSUPP));
         assert_eq!(parse(Kind::Ip6Tnl, &|reply| reply.u32(IPTUN.flags, 8)), Err(EOPNOTSUPP));
-        let encap = |kind| Encap { kind, ..Encap::default() }.length().map_err(|refusal| refusal.errno);
+        let encap = |kind| Encap { kind, ..Encap::default() }.length().map_err(|error| error.errno);
         assert_eq!([encap(0), encap(1), encap(2), encap(3)], [Ok(0), Ok(8), Ok(12), Err(EOPNOTSUPP)]);
         assert_eq!(encap(4), Err(EINVAL));
     }

@@ -114,8 +114,8 @@ mod tests {
     fn what_is_missing_is_named() {
         let refused = |write: &dyn Fn(&mut Reply<'_>)| {
             let bytes = written(write);
-            let refusal = BareUdp::parse(Some(&as_attribute(&bytes))).unwrap_err();
-            (refusal.errno, refusal.message.unwrap_or_default().into_owned())
+            let error = BareUdp::parse(Some(&as_attribute(&bytes))).unwrap_err();
+            (error.errno, error.message.unwrap_or_default().into_owned())
         };
         assert_eq!(refused(&|_| {}), (EINVAL, "port not specified".into()));
         assert_eq!(refused(&|reply| reply.be16(PORT, 6635)), (EINVAL, "ethertype not specified".into()));

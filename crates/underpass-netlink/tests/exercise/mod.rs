@@ -65,10 +65,10 @@ pub fn attribute(bytes: &[u8]) -> bool {
     for validate in [Validate::Liberal, Validate::Strict] {
         let attributes = match Attributes::parse(&POLICY, bytes, message::HEADER, validate) {
             Ok(attributes) => attributes,
-            Err(refusal) => {
-                assert!(refusal.errno > 0);
+            Err(error) => {
+                assert!(error.errno > 0);
                 let end = (message::HEADER + bytes.len()) as u32;
-                assert!(refusal.offset.is_none_or(|offset| offset < end));
+                assert!(error.offset.is_none_or(|offset| offset < end));
                 continue;
             }
         };

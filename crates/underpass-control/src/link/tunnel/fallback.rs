@@ -81,8 +81,8 @@ pub(crate) fn use_kind(router: &mut Router, kind: Kind) {
         for &(kind, name) in MODULES.get(module).copied().unwrap_or_default() {
             if router.links.named(name).is_some() {
                 tracing::info!("there is a link {name} already: it is not made as a fallback device");
-            } else if let Err(refusal) = make_fallback(router, kind, name) {
-                tracing::warn!("the fallback device {name} is not made: {refusal}");
+            } else if let Err(error) = make_fallback(router, kind, name) {
+                tracing::warn!("the fallback device {name} is not made: {error}");
             }
         }
     }

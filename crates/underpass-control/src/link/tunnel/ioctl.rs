@@ -163,7 +163,7 @@ fn message(kind: u16, flags: u16, index: u32, write: impl FnOnce(&mut Reply<'_>)
         reply.fixed(&header);
         write(reply);
     })
-    .map_err(|refusal| refusal.errno)?;
+    .map_err(|error| error.errno)?;
     Ok(message)
 }
 
@@ -277,7 +277,7 @@ fn prefix_ioctl(
         _ => return Err(EOPNOTSUPP),
     };
     if router.links.get(index).is_some_and(Link::is_fallback) {
-        six_rd.check().map_err(|refusal| refusal.errno)?;
+        six_rd.check().map_err(|error| error.errno)?;
         put_fallback(router, index, |tunnel| tunnel.six_rd = six_rd);
         return Ok(write_prefix(&six_rd));
     }
@@ -340,7 +340,7 @@ fn carry_out(router: &mut Router, bytes: &[u8]) -> Result<(), i32> {
             RTM_NEWLINK => crate::link::new(router, &request),
             _ => crate::link::delete(router, &request),
         };
-        done.map_err(|refusal| refusal.errno)?;
+        done.map_err(|error| error.errno)?;
     }
     router.engine.reclaim();
     Ok(())

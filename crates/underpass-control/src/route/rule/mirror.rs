@@ -118,7 +118,7 @@ pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<
 /// # Errors
 /// What of it this router does not understand.
 fn reported_rule(router: &Router, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
-    let message = |refusal: RequestError| refusal.message.unwrap_or("contradicts itself".into());
+    let message = |error: RequestError| error.message.unwrap_or("contradicts itself".into());
     let (rule, _) = parse(router, request, family, &REPORTED).map_err(message)?;
     understood(&request.message)?;
     let (_, attributes) = request.parse::<HEADER, MAX>(&REPORTED, Validate::Liberal).map_err(message)?;

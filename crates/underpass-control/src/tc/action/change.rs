@@ -206,9 +206,9 @@ pub(super) fn init_actions(
         });
         match one {
             Ok(one) => made.push(one),
-            Err(refusal) => {
+            Err(error) => {
                 made.into_iter().for_each(|one| undo(router, one, context));
-                return Err(refusal);
+                return Err(error);
             }
         }
     }

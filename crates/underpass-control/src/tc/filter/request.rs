@@ -133,9 +133,9 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         let kind = kind.unwrap_or_default();
         let classifier = match Classifier::new(&kind, &mut router.filters, name, named.found.qdisc) {
             Ok(classifier) => classifier,
-            Err(refusal) => {
+            Err(error) => {
                 router.filters.tidy(block, named.chain);
-                return Err(refusal);
+                return Err(error);
             }
         };
         let chain = router.filters.ensure_chain(block, named.chain);
@@ -155,11 +155,11 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let changed = change_in(router, request, &named, template);
     let handle = match changed {
         Ok(handle) => handle,
-        Err(refusal) => {
+        Err(error) => {
             if made {
                 remove_priority(router, name);
             }
-            return Err(refusal);
+            return Err(error);
         }
     };
     if let Some(place) = router.filters.places.get_mut(&block) {

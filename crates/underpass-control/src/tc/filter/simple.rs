@@ -22,9 +22,9 @@ pub(super) fn change_basic(router: &mut Router, change: &Change<'_>) -> Result<u
     let exts = init_exts(router, request.actions, request.police, &change.context)?;
     let tree = match request.tree() {
         Ok(tree) => tree,
-        Err(refusal) => {
+        Err(error) => {
             release_exts(router, &exts);
-            return Err(refusal);
+            return Err(error);
         }
     };
     let counter = Some(router.engine.add_counter());
@@ -130,9 +130,9 @@ pub(super) fn change_matchall(router: &mut Router, change: &Change<'_>) -> Resul
     let handle = if change.handle == 0 { 1 } else { change.handle };
     let context = Context { flags: request.flags, ..change.context };
     let exts = init_exts(router, request.actions, None, &context)?;
-    if let Err(refusal) = refuse_skip_sw(request.flags) {
+    if let Err(error) = refuse_skip_sw(request.flags) {
         release_exts(router, &exts);
-        return Err(refusal);
+        return Err(error);
     }
     let common = Common {
         class: request.class.unwrap_or(0),

@@ -175,7 +175,7 @@ fn growth(case: Case, count: u32) -> anyhow::Result<usize> {
     let before = resident()?;
     let labels = (16 + count).to_string();
     let set = write_sysctl(&mut configured.router.router(), "mpls/platform_labels", labels.as_bytes());
-    set.map_err(|refusal| anyhow::anyhow!("platform_labels is refused: errno {}", refusal.errno))?;
+    set.map_err(|error| anyhow::anyhow!("platform_labels is refused: errno {}", error.errno))?;
     for first in (16..16 + count).step_by(CHUNK as usize) {
         send(&configured.router, &chunk(&mut random, first))?;
     }

@@ -522,7 +522,7 @@ fn options<'a, const N: usize>(
     policy: &[Type; N],
 ) -> Result<Attributes<'a, N>, RequestError> {
     let options = options.ok_or(RequestError::errno(EINVAL))?;
-    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| RequestError::errno(refusal.errno))
+    options.parse_nested(policy, Validate::Liberal).map_err(|error| RequestError::errno(error.errno))
 }
 
 /// Writes the number of flushed actions of a kind, as an element of a list.

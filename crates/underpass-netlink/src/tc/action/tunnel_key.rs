@@ -78,9 +78,9 @@ impl TunnelKey {
     pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         let missing = RequestError::new(EINVAL, "Tunnel requires attributes to be passed");
         let attributes = attribute.ok_or(missing)?.parse_nested(&POLICY, Validate::Liberal);
-        let attributes = attributes.map_err(|refusal| RequestError {
+        let attributes = attributes.map_err(|error| RequestError {
             message: Some("Failed to parse nested tunnel key attributes".into()),
-            ..refusal
+            ..error
         })?;
         let parms =
             attributes.get(PARMS).ok_or(RequestError::new(EINVAL, "Missing tunnel key parameters"))?;
@@ -207,7 +207,7 @@ mod tests {
     /// What `tc` does not send. Linux 6.12's texts.
     #[test]
     fn what_is_refused() {
-        let text = |refusal: RequestError| (refusal.errno, refusal.message.unwrap_or_default().into_owned());
+        let text = |error: RequestError| (error.errno, error.message.unwrap_or_default().into_owned());
         let cases: [(i32, &str, RequestError); 5] = [
             (EINVAL, "Tunnel requires attributes to be passed", TunnelKey::parse(None).unwrap_err()),
             (EINVAL, "Missing tunnel key parameters", refused(|_| {})),
@@ -226,8 +226,8 @@ mod tests {
                 }),
             ),
         ];
-        for (errno, message, refusal) in cases {
-            assert_eq!(text(refusal), (errno, message.to_owned()));
+        for (errno, message, error) in cases {
+            assert_eq!(text(error), (errno, message.to_owned()));
         }
     }
 

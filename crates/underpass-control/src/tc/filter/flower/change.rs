@@ -28,9 +28,9 @@ pub(in crate::tc::filter) fn change_flower(
     let checked = check_flower(router, change, &request, handle);
     let (keys, input, masked) = match checked {
         Ok(checked) => checked,
-        Err(refusal) => {
+        Err(error) => {
             release_exts(router, &exts);
-            return Err(refusal);
+            return Err(error);
         }
     };
     let common = Common {

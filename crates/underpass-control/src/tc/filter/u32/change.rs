@@ -100,9 +100,9 @@ pub(in crate::tc::filter) fn change_u32(
     let table = table.handle;
     let selector = request.selector()?;
     let (exts, input, link) = set_node(router, change, &request, key)?;
-    if let Err(refusal) = refuse_skip_sw(request.flags) {
+    if let Err(error) = refuse_skip_sw(request.flags) {
         release_exts(router, &exts);
-        return Err(refusal);
+        return Err(error);
     }
     let link = link.flatten();
     add_link_to(router, key, link);
@@ -155,7 +155,7 @@ fn set_node(
                 router
                     .links
                     .input_link(Some(name))
-                    .map_err(|refusal| RequestError { errno: EINVAL, ..refusal })?,
+                    .map_err(|error| RequestError { errno: EINVAL, ..error })?,
             ),
         };
         let link = match request.link {
@@ -177,9 +177,9 @@ fn set_node(
     })();
     match checked {
         Ok((input, link)) => Ok((exts, input, link)),
-        Err(refusal) => {
+        Err(error) => {
             release_exts(router, &exts);
-            Err(refusal)
+            Err(error)
         }
     }
 }
