@@ -49,7 +49,7 @@ use table::Table;
 pub(crate) use compiled::NextHopKey;
 pub(crate) use dump::dump;
 pub(crate) use get::get;
-pub(crate) use info::{Hop, Info, InfoId, Origin, Ways};
+pub(crate) use info::{Hop, Info, InfoId, NextHops, Origin};
 pub(crate) use published::Scope;
 pub(crate) use request::{delete, new};
 pub(crate) use rule::{

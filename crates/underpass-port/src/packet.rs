@@ -145,7 +145,7 @@ pub struct PacketPort {
 
 /// By which socket packets leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Socket {
     /// The kernel needs to know nothing of it: AF_XDP.
     Plain,
     /// Its checksum is not finished, or it is long.
@@ -154,7 +154,7 @@ enum Way {
     Segment,
 }
 
-impl Way {
+impl Socket {
     fn of(packet: &Packet) -> Self {
         match packet.offload() {
             Some(Offload { segment: Some(_), .. }) => Self::Segment,
@@ -327,10 +327,10 @@ impl PacketPort {
     /// Sends packets, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
-        let mut batch_way = Way::Plain;
+        let mut batch_way = Socket::Plain;
         for packet in packets {
             // What came before leaves before.
-            let way = Way::of(&packet);
+            let way = Socket::of(&packet);
             if batch.is_full() || way != batch_way {
                 self.flush(pool, &mut batch, batch_way);
                 batch_way = way;
@@ -351,10 +351,10 @@ impl PacketPort {
     }
 
     /// Sends what has been gathered.
-    fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, way: Way) {
+    fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, way: Socket) {
         match &mut self.plain {
-            Some(port) if way == Way::Plain => port.send(pool, batch.drain(..)),
-            _ if way == Way::Segment => self.send_batch(pool, batch, self.segments.as_raw_fd()),
+            Some(port) if way == Socket::Plain => port.send(pool, batch.drain(..)),
+            _ if way == Socket::Segment => self.send_batch(pool, batch, self.segments.as_raw_fd()),
             _ => self.send_batch(pool, batch, self.socket.as_raw_fd()),
         }
     }

@@ -18,7 +18,7 @@ use crate::link::encode::in_own_vrf;
 use crate::link::{Link, LinkKind};
 use crate::route::recompile::update_sources;
 use crate::route::update::{add_info, remove_info};
-use crate::route::{Family, Hop, Info, Origin, Place, Prefix, Ways, bits};
+use crate::route::{Family, Hop, Info, NextHops, Origin, Place, Prefix, bits};
 
 /// `IP6_RT_PRIO_ADDRCONF`.
 const PREFIX_METRIC: u32 = 256;
@@ -37,7 +37,7 @@ fn kernel_route(route: &KernelRoute) -> (Place, Info) {
         reject: false,
         source: route.source,
         metrics: None,
-        ways: Ways::Hops(Box::new([hop])),
+        ways: NextHops::Hops(Box::new([hop])),
         origin: Origin::Own,
         tos: 0,
         unknown: 0,

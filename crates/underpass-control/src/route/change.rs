@@ -15,7 +15,7 @@ use underpass_netlink::{Encap, RequestError};
 
 use super::compile::discard_compiled;
 use super::encode::write_key;
-use super::info::{Hop, Info, InfoId, Tunnel, Ways};
+use super::info::{Hop, Info, InfoId, NextHops, Tunnel};
 use super::recompile::{publish_place, recompile_programs, table_made};
 use super::table::{Family, Ids, Place, Table};
 use crate::Router;
@@ -24,7 +24,7 @@ use crate::Router;
 pub(crate) fn same(a: &Info, b: &Info) -> bool {
     let bare = |info: &Info| {
         let mut info = info.clone();
-        if let Ways::Hops(hops) = &mut info.ways {
+        if let NextHops::Hops(hops) = &mut info.ways {
             for hop in hops.iter_mut() {
                 hop.tunnel = hop.tunnel.take().map(|tunnel| Tunnel { counter: None, ..tunnel });
             }
@@ -43,7 +43,7 @@ fn alike(a: Option<&Encap>, b: Option<&Encap>) -> bool {
 
 /// Allocates the counters of a route's SIDs: nothing can fail after that.
 pub(crate) fn with_counters(router: &mut Router, mut info: Info) -> Info {
-    if let Ways::Hops(hops) = &mut info.ways {
+    if let NextHops::Hops(hops) = &mut info.ways {
         for hop in hops.iter_mut().filter(|hop| hop.tunnel.is_some()) {
             *hop = counted_hop(router, hop.clone());
         }
@@ -218,7 +218,7 @@ pub(crate) fn displace(router: &mut Router, place: Place, old: &Info) {
 /// Linux: `rt6_duplicate_nexthop`.
 pub(super) fn duplicate6(a: &Info, b: &Info) -> bool {
     match (&a.ways, &b.ways) {
-        (Ways::Hops(a), Ways::Hops(b)) => {
+        (NextHops::Hops(a), NextHops::Hops(b)) => {
             let (Some(a), Some(b)) = (a.first(), b.first()) else { return true };
             a.oif == b.oif && a.gateway == b.gateway && alike(a.encap(), b.encap())
         }

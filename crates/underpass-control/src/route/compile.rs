@@ -11,7 +11,7 @@ use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
 use super::compiled::{ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, discard_index};
-use super::info::{Hop, Info, InfoId, Origin, Tunnel, Ways};
+use super::info::{Hop, Info, InfoId, NextHops, Origin, Tunnel};
 use super::ioam::{self, ioam_action};
 use super::lookup::{blackhole_object, type_error, ways_of};
 use super::next_hop::{
@@ -141,7 +141,7 @@ pub(crate) fn discard_compiled(router: &mut Router, id: InfoId, info: &Info) {
 
 /// Whether the kernel alone can forward by a route.
 fn is_kernels_alone(router: &Router, info: &Info) -> bool {
-    let object = matches!(info.ways, Ways::Object(id) if router.routes.objects.is_kernels_alone(id));
+    let object = matches!(info.ways, NextHops::Object(id) if router.routes.objects.is_kernels_alone(id));
     object || info.origin == Origin::KernelAlone
 }
 
@@ -326,7 +326,7 @@ pub(crate) fn acquire_keyed(router: &mut Router, link: u32, given: &IpTunnel) ->
         reject: false,
         source: None,
         metrics: None,
-        ways: Ways::Hops([hop].into()),
+        ways: NextHops::Hops([hop].into()),
         origin: Origin::Own,
         tos: 0,
         unknown: 0,

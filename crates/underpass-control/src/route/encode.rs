@@ -10,7 +10,7 @@ use super::config::{
     RTA_OIF, RTA_PREF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTNH_F_DEAD, RTNH_F_LINKDOWN,
     RTNH_F_ONLINK, RouteHeader,
 };
-use super::info::{Hop, Info, InfoId, METRICS, Ways};
+use super::info::{Hop, Info, InfoId, METRICS, NextHops};
 use super::lookup::{Found, blackhole_object, ways_of};
 use super::table::{Family, Place};
 use crate::Router;
@@ -58,7 +58,7 @@ pub(crate) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place,
     if info.metric != 0 {
         message.u32(RTA_PRIORITY, info.metric);
     }
-    if let Ways::Object(id) = info.ways {
+    if let NextHops::Object(id) = info.ways {
         message.u32(RTA_NH_ID, id);
     }
     if let [hop] = info.hops() {
@@ -162,7 +162,7 @@ pub(crate) fn write_route(router: &Router, reply: &mut Reply<'_>, key: Place, id
         }
     }
     let mut listed = false;
-    if let super::info::Ways::Object(id) = info.ways {
+    if let super::info::NextHops::Object(id) = info.ways {
         reply.u32(RTA_NH_ID, id);
         // Linux: `rt6_fill_node_nexthop`.
         listed = family == Family::V6 && router.routes.objects.is_group(id);

@@ -52,7 +52,7 @@ impl Hop {
 
 /// Where a route leads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Ways {
+pub(crate) enum NextHops {
     /// Its own ways; none for a route that discards. An IPv6 route has one: those of a multipath route
     /// are routes of their own.
     Hops(Box<[Hop]>),
@@ -91,7 +91,7 @@ pub(crate) struct Info {
     pub source: Option<IpAddr>,
     /// `RTAX_*` values, that of number n at n − 1; 0 for none.
     pub metrics: Option<Box<[u32; METRICS]>>,
-    pub ways: Ways,
+    pub ways: NextHops,
     pub origin: Origin,
     /// IPv4: the type of service that its packets have; 0 for any. The kernel's alone.
     pub tos: u8,
@@ -108,8 +108,8 @@ impl Info {
     /// Its own ways.
     pub fn hops(&self) -> &[Hop] {
         match &self.ways {
-            Ways::Hops(hops) => hops,
-            Ways::Object(_) => &[],
+            NextHops::Hops(hops) => hops,
+            NextHops::Object(_) => &[],
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
 use super::encode::found_hop;
-use super::info::{Hop, Info, InfoId, Ways};
+use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
 use super::table::{Family, Prefix, bits};
 use crate::Router;
@@ -38,14 +38,14 @@ pub(crate) const fn type_error(kind: u8) -> Option<i32> {
 /// The ways of a route, those of its next-hop object included.
 pub(crate) fn ways_of<'a>(router: &'a Router, info: &'a Info) -> Cow<'a, [Hop]> {
     match &info.ways {
-        Ways::Hops(hops) => Cow::Borrowed(hops),
-        Ways::Object(id) => Cow::Owned(router.routes.objects.ways(*id)),
+        NextHops::Hops(hops) => Cow::Borrowed(hops),
+        NextHops::Object(id) => Cow::Owned(router.routes.objects.ways(*id)),
     }
 }
 
 /// Whether the route leads to a next-hop object that discards.
 pub(crate) fn blackhole_object(router: &Router, info: &Info) -> bool {
-    let Ways::Object(id) = info.ways else { return false };
+    let NextHops::Object(id) = info.ways else { return false };
     router.routes.objects.discards(id)
 }
 

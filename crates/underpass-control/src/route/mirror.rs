@@ -15,7 +15,7 @@ use super::check::check_tunnel;
 use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_F_CLONED, RTNH_F_DEAD, RTNH_F_ONLINK, metrics,
 };
-use super::info::{Hop, Info, InfoId, METRICS, Origin, Ways};
+use super::info::{Hop, Info, InfoId, METRICS, NextHops, Origin};
 use super::lookup::type_error;
 use super::nexthop::mirror::mirrored_objects;
 use super::reported::{is_whole, unknown_of_route};
@@ -146,13 +146,13 @@ pub(super) fn reported_infos(router: &Router, config: &Config<'_>, family: Famil
         let local = matches!(config.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
         type_error(config.kind).is_some() || over_loopback && !host && !local
     };
-    let info = |ways: Ways| Info {
+    let info = |ways: NextHops| Info {
         kind: config.kind,
         protocol: config.protocol,
         scope: config.scope,
         metric: config.metric,
         preference: config.preference,
-        reject: family == Family::V6 && matches!(&ways, Ways::Hops(hops) if reject(hops.first())),
+        reject: family == Family::V6 && matches!(&ways, NextHops::Hops(hops) if reject(hops.first())),
         source: config.source,
         metrics: reported_metrics(config.metrics),
         ways,
@@ -161,11 +161,11 @@ pub(super) fn reported_infos(router: &Router, config: &Config<'_>, family: Famil
         unknown: 0,
     };
     if config.nh_id != 0 && router.routes.objects.get(config.nh_id).is_some() {
-        return vec![info(Ways::Object(config.nh_id))];
+        return vec![info(NextHops::Object(config.nh_id))];
     }
     match family {
-        Family::V4 => vec![info(Ways::Hops(hops.into()))],
-        Family::V6 => hops.into_iter().map(|hop| info(Ways::Hops(Box::new([hop])))).collect(),
+        Family::V4 => vec![info(NextHops::Hops(hops.into()))],
+        Family::V6 => hops.into_iter().map(|hop| info(NextHops::Hops(Box::new([hop])))).collect(),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) const AF_MPLS: u8 = libc::AF_MPLS as u8;
 
 /// Where packets go.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Way {
+struct LabelNextHop {
     oif: u32,
     /// `None`: to the link's own address, or if it is a VRF or `lo`, no further.
     via: Option<Via>,
@@ -56,7 +56,7 @@ struct Spec {
     protocol: u8,
     /// `ttl-propagate`; `None`: as `net.mpls.ip_ttl_propagate` says.
     propagate: Option<bool>,
-    ways: Box<[Way]>,
+    ways: Box<[LabelNextHop]>,
     /// The next-hop object that has the ways, with all their labels.
     object: Option<u32>,
 }
@@ -269,7 +269,7 @@ mod tests {
         let mut router = Router::new(Writer::new(1).0);
         let oif = router.add_port("v0", [2, 0, 0, 0, 0, 1], PortId(0)).unwrap();
         resize_labels(&mut router, 100);
-        let way = |n: u32, labels: &[u32]| Way {
+        let way = |n: u32, labels: &[u32]| LabelNextHop {
             oif,
             via: Some(Via::Ip(Ipv4Addr::from_bits(n).into())),
             weight: 1,
@@ -284,7 +284,7 @@ mod tests {
         for turn in 0..3 {
             for label in FIRST_UNRESERVED..100 {
                 let n = label + turn;
-                let (ways, stacks): (Vec<Way>, Stacks) = match n % 3 {
+                let (ways, stacks): (Vec<LabelNextHop>, Stacks) = match n % 3 {
                     0 => (vec![way(n % 5, &[])], [Stack::from_slice(&[n, n + 1])].into()),
                     1 => (vec![way(n % 5, &deep)], [Stack::new()].into()),
                     _ => {

@@ -20,7 +20,7 @@ use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_DEAD, RTNH_F_LINKDOWN, metrics,
 };
 use super::encode::notify_route;
-use super::info::{Hop, Info, InfoId, Origin, Ways};
+use super::info::{Hop, Info, InfoId, NextHops, Origin};
 use super::lookup::{address_type4, l3mdev_table, own_address6, type_error};
 use super::owner::replaces_own;
 use super::published::LOOPBACK;
@@ -125,13 +125,17 @@ fn info4(router: &mut Router, config: &Config<'_>) -> Result<Info, RequestError>
     })
 }
 
-fn ways4(router: &mut Router, config: &Config<'_>) -> Result<Ways, RequestError> {
+fn ways4(router: &mut Router, config: &Config<'_>) -> Result<NextHops, RequestError> {
     if type_error(config.kind).is_some() {
         if config.hop.gateway.is_some() || config.hop.oif != 0 || config.multipath.is_some() {
             let message = "Gateway, device and multipath can not be specified for this route type";
             return Err(refuse(message));
         }
-        return Ok(if config.nh_id != 0 { Ways::Object(config.nh_id) } else { Ways::Hops(Box::default()) });
+        return Ok(if config.nh_id != 0 {
+            NextHops::Object(config.nh_id)
+        } else {
+            NextHops::Hops(Box::default())
+        });
     }
     if !matches!(config.kind, libc::RTN_UNICAST..=libc::RTN_MULTICAST) {
         return Err(refuse("Invalid route type"));
@@ -141,7 +145,7 @@ fn ways4(router: &mut Router, config: &Config<'_>) -> Result<Ways, RequestError>
     }
     if config.nh_id != 0 {
         router.routes.objects.check4(config.nh_id, config.scope)?;
-        return Ok(Ways::Object(config.nh_id));
+        return Ok(NextHops::Object(config.nh_id));
     }
     let single = std::slice::from_ref(&config.hop);
     let hops = config.multipath.as_deref().unwrap_or(single);
@@ -157,11 +161,11 @@ fn ways4(router: &mut Router, config: &Config<'_>) -> Result<Ways, RequestError>
             return Err(RequestError::errno(libc::ENODEV));
         }
         let hop = Hop { oif: hop.oif, gateway: None, onlink: false, dead: false, weight: 1, tunnel };
-        return Ok(Ways::Hops(Box::new([hop])));
+        return Ok(NextHops::Hops(Box::new([hop])));
     }
     let owner = Owner { table: config.table, scope: config.scope, kind: config.kind, loopback: false };
     let hops = hops.iter().map(|hop| check_hop4(router, owner, hop)).collect::<Result<_, _>>()?;
-    Ok(Ways::Hops(hops))
+    Ok(NextHops::Hops(hops))
 }
 
 /// Linux: `fib_valid_prefsrc`.
@@ -260,12 +264,12 @@ pub(crate) fn match4(
 /// Linux: `fib_nh_match`.
 fn ways_match4(router: &Router, config: &Config<'_>, info: &Info) -> bool {
     let hops = match &info.ways {
-        Ways::Object(id) if config.nh_id != 0 => return *id == config.nh_id,
-        Ways::Object(_) => {
+        NextHops::Object(id) if config.nh_id != 0 => return *id == config.nh_id,
+        NextHops::Object(_) => {
             return config.hop.oif == 0 && config.hop.gateway.is_none() && config.multipath.is_none();
         }
-        Ways::Hops(_) if config.nh_id != 0 => return false,
-        Ways::Hops(hops) => hops,
+        NextHops::Hops(_) if config.nh_id != 0 => return false,
+        NextHops::Hops(hops) => hops,
     };
     let fits = |wanted: &HopConfig<'_>, hop: &Hop| {
         (wanted.oif == 0 || wanted.oif == hop.oif)
@@ -302,16 +306,16 @@ fn info6(router: &mut Router, config: &Config<'_>, hop: &HopConfig<'_>) -> Resul
     let host = config.prefix.len == 128 && config.prefix.bits == 1;
     let owner = Owner { table: config.table, scope: 0, kind: config.kind, loopback: host };
     let (ways, reject) = match object {
-        Some(()) => (Ways::Object(config.nh_id), type_error(config.kind).is_some()),
+        Some(()) => (NextHops::Object(config.nh_id), type_error(config.kind).is_some()),
         None => {
             let (hop, reject) = check_hop6(router, owner, hop)?;
-            (Ways::Hops(Box::new([hop])), reject)
+            (NextHops::Hops(Box::new([hop])), reject)
         }
     };
     if let Some(IpAddr::V6(source)) = config.source {
         let first = match &ways {
-            Ways::Hops(hops) => hops.first().map(|hop| hop.oif),
-            Ways::Object(id) => router.routes.objects.ways(*id).first().map(|hop| hop.oif),
+            NextHops::Hops(hops) => hops.first().map(|hop| hop.oif),
+            NextHops::Object(id) => router.routes.objects.ways(*id).first().map(|hop| hop.oif),
         };
         let table = first.and_then(|link| l3mdev_table(router, link)).unwrap_or(RT_TABLE_LOCAL);
         if !own_address6(router, source, table, None) {
@@ -449,9 +453,9 @@ pub(crate) fn match6(router: &Router, key: Place, config: &Config<'_>, hop: &Hop
             return false;
         }
         match &info.ways {
-            Ways::Object(id) => config.nh_id == 0 || config.nh_id == *id,
-            Ways::Hops(_) if config.nh_id != 0 => false,
-            Ways::Hops(hops) => hops.first().is_none_or(|own| {
+            NextHops::Object(id) => config.nh_id == 0 || config.nh_id == *id,
+            NextHops::Hops(_) if config.nh_id != 0 => false,
+            NextHops::Hops(hops) => hops.first().is_none_or(|own| {
                 (hop.oif == 0 || hop.oif == own.oif) && (hop.gateway.is_none() || hop.gateway == own.gateway)
             }),
         }

@@ -11,7 +11,7 @@ use underpass_netlink::Reply;
 use underpass_netlink::reply::write_message;
 
 use super::change::take_route;
-use super::info::{Hop, Info, Ways};
+use super::info::{Hop, Info, NextHops};
 use super::publish::lookup_id;
 use super::published::Scope;
 use super::recompile::set_neighbour;
@@ -112,7 +112,7 @@ fn info(family: Family) -> impl Strategy<Value = Info> {
             reject: false,
             source: None,
             metrics: None,
-            ways: Ways::Hops(hops.into()),
+            ways: NextHops::Hops(hops.into()),
             origin: crate::route::Origin::Own,
             tos: 0,
             unknown: 0,
@@ -166,18 +166,18 @@ fn apply(router: &mut Router, change: Change) {
 
 /// Where an address leads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Way {
+enum Outcome {
     Nowhere,
     Local,
     Discard(Discard),
     OnLink(u32),
     /// The link, and the neighbour's MAC address if it is known.
     Forward(u32, Option<[u8; 6]>),
-    Spread(Vec<Way>),
+    Spread(Vec<Outcome>),
 }
 
 /// Looks at every route of every table that the rules name.
-fn naive(router: &Router, family: Family, tables: &[u32], address: IpAddr) -> Way {
+fn naive(router: &Router, family: Family, tables: &[u32], address: IpAddr) -> Outcome {
     for &table in tables {
         let Some(routes) = router.routes.tables.get(&(family, table)) else { continue };
         let covering = routes.after(None).filter(|(key, _)| key.prefix().contains(bits(address)));
@@ -186,9 +186,9 @@ fn naive(router: &Router, family: Family, tables: &[u32], address: IpAddr) -> Wa
         let first = get(&ids[0]);
         match first.kind {
             libc::RTN_THROW => continue,
-            libc::RTN_BLACKHOLE => return Way::Discard(Discard::Blackhole),
+            libc::RTN_BLACKHOLE => return Outcome::Discard(Discard::Blackhole),
             libc::RTN_UNICAST => {}
-            _ => return Way::Local,
+            _ => return Outcome::Local,
         }
         let all: Ids = match family {
             Family::V6 if first.spreads() => {
@@ -199,28 +199,28 @@ fn naive(router: &Router, family: Family, tables: &[u32], address: IpAddr) -> Wa
         };
         let mac = |link, address| router.routes.published.mac(link, address);
         let ways = |hop: &Hop| match hop.gateway {
-            Some(gateway) => Way::Forward(hop.oif, mac(hop.oif, gateway)),
-            None => Way::OnLink(hop.oif),
+            Some(gateway) => Outcome::Forward(hop.oif, mac(hop.oif, gateway)),
+            None => Outcome::OnLink(hop.oif),
         };
-        let mut found: Vec<Way> = all
+        let mut found: Vec<Outcome> = all
             .iter()
             .flat_map(|id| get(id).hops().to_vec())
             .filter(|hop| !hop.dead)
             .map(|h| ways(&h))
             .collect();
         return match &found[..] {
-            [Way::OnLink(link)] => match mac(*link, address) {
-                Some(mac) => Way::Forward(*link, Some(mac)),
-                None => Way::OnLink(*link),
+            [Outcome::OnLink(link)] => match mac(*link, address) {
+                Some(mac) => Outcome::Forward(*link, Some(mac)),
+                None => Outcome::OnLink(*link),
             },
             [_] => found.remove(0),
-            _ => Way::Spread(found),
+            _ => Outcome::Spread(found),
         };
     }
-    Way::Nowhere
+    Outcome::Nowhere
 }
 
-fn published(tables: &Tables, guard: &Guard<'_>, lookup: &Lookup, address: IpAddr) -> Way {
+fn published(tables: &Tables, guard: &Guard<'_>, lookup: &Lookup, address: IpAddr) -> Outcome {
     let leaves: Vec<u32> = match address {
         IpAddr::V4(a) => {
             let found =
@@ -234,22 +234,22 @@ fn published(tables: &Tables, guard: &Guard<'_>, lookup: &Lookup, address: IpAdd
         }
     };
     let ways = leaves.into_iter().map(|leaf| way(tables, guard, underpass_engine::tables::ActionId(leaf)));
-    ways.into_iter().find(|way| *way != Way::Discard(Discard::Throw)).unwrap_or(Way::Nowhere)
+    ways.into_iter().find(|way| *way != Outcome::Discard(Discard::Throw)).unwrap_or(Outcome::Nowhere)
 }
 
-fn way(tables: &Tables, guard: &Guard<'_>, id: underpass_engine::tables::ActionId) -> Way {
+fn way(tables: &Tables, guard: &Guard<'_>, id: underpass_engine::tables::ActionId) -> Outcome {
     let index = |id| tables.link(id, guard).unwrap().ifindex;
     match tables.action(id, guard).expect("a leaf names an action") {
-        Action::Local | Action::Broadcast => Way::Local,
-        Action::Discard(discard) => Way::Discard(*discard),
-        Action::OnLink(link) => Way::OnLink(index(*link)),
+        Action::Local | Action::Broadcast => Outcome::Local,
+        Action::Discard(discard) => Outcome::Discard(*discard),
+        Action::OnLink(link) => Outcome::OnLink(index(*link)),
         Action::Forward(next_hop) => {
             let next_hop = tables.next_hop(*next_hop, guard).expect("an action names a next hop");
             let mac = next_hop.rewrite.map(|rewrite| *rewrite.bytes.first_chunk::<6>().unwrap());
-            Way::Forward(index(next_hop.link), mac)
+            Outcome::Forward(index(next_hop.link), mac)
         }
         Action::Multipath(multipath) => {
-            Way::Spread(multipath.buckets.iter().map(|&(_, id)| way(tables, guard, id)).collect())
+            Outcome::Spread(multipath.buckets.iter().map(|&(_, id)| way(tables, guard, id)).collect())
         }
         other => panic!("{other:?}"),
     }

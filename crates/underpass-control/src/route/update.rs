@@ -14,7 +14,7 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_EXCL};
 use super::change::{add6, ids_at, put_route, siblings, table_mut, take_route};
 use super::config::RT_TABLE_LOCAL;
 use super::encode::notify_route;
-use super::info::{Hop, Info, InfoId, Ways};
+use super::info::{Hop, Info, InfoId, NextHops};
 use super::lookup::l3mdev_table;
 use super::table::{Family, Place};
 use crate::Router;
@@ -111,12 +111,12 @@ pub(crate) fn flush_routes_of(router: &mut Router, cause: Cause, link: u32) {
         by(info) && !kept(info) && gone
     });
     change_infos(router, |info| {
-        let Ways::Hops(hops) = &info.ways else { return None };
+        let NextHops::Hops(hops) = &info.ways else { return None };
         if kept(info) || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
             return None;
         }
         let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
-        Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
+        Some(Info { ways: NextHops::Hops(hops.iter().map(dead).collect()), ..info.clone() })
     });
 }
 
@@ -143,9 +143,9 @@ fn lose_siblings(router: &mut Router, cause: Cause, link: u32) {
                 };
                 let info = router.routes.infos.get(*id).cloned();
                 match info.as_deref() {
-                    Some(info @ Info { ways: Ways::Hops(hops), .. }) if alive => {
+                    Some(info @ Info { ways: NextHops::Hops(hops), .. }) if alive => {
                         let dead = hops.iter().map(|hop| Hop { dead: true, ..hop.clone() }).collect();
-                        let info = Info { ways: Ways::Hops(dead), ..info.clone() };
+                        let info = Info { ways: NextHops::Hops(dead), ..info.clone() };
                         put_route(router, place, Some(position), position, info);
                     }
                     _ => {
@@ -176,12 +176,12 @@ pub(crate) fn flush_routes4_of(router: &mut Router, link: u32) {
     }
     // Only routes of IPv4 have several ways.
     change_infos(router, |info| {
-        let Ways::Hops(hops) = &info.ways else { return None };
+        let NextHops::Hops(hops) = &info.ways else { return None };
         if hops.len() < 2 || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
             return None;
         }
         let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
-        Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
+        Some(Info { ways: NextHops::Hops(hops.iter().map(dead).collect()), ..info.clone() })
     });
 }
 
@@ -191,12 +191,12 @@ pub(crate) fn revive_routes_of(router: &mut Router, link: u32) {
         return;
     }
     change_infos(router, |info| {
-        let Ways::Hops(hops) = &info.ways else { return None };
+        let NextHops::Hops(hops) = &info.ways else { return None };
         if !hops.iter().any(|hop| hop.oif == link && hop.dead) {
             return None;
         }
         let alive = |hop: &Hop| Hop { dead: hop.dead && hop.oif != link, ..hop.clone() };
-        Some(Info { ways: Ways::Hops(hops.iter().map(alive).collect()), ..info.clone() })
+        Some(Info { ways: NextHops::Hops(hops.iter().map(alive).collect()), ..info.clone() })
     });
 }
 

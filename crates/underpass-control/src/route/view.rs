@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::info::Ways;
+use super::info::NextHops;
 use super::lookup::ways_of;
 use crate::Router;
 
@@ -47,7 +47,7 @@ pub fn routes(router: &Router) -> impl Iterator<Item = Route> + '_ {
                     metric: info.metric,
                     source: info.source,
                     ways: ways_of(router, info).iter().map(|hop| (hop.oif, hop.gateway)).collect(),
-                    object: if let Ways::Object(id) = info.ways { id } else { 0 },
+                    object: if let NextHops::Object(id) = info.ways { id } else { 0 },
                     own: info.own(),
                 })
             })

@@ -50,7 +50,7 @@ pub(crate) struct Action {
     id: TcActionId,
     counter: TcCounterId,
     /// What it says to tunnels: `tunnel_key`.
-    ways: Vec<Way>,
+    ways: Vec<TunnelEntry>,
 }
 
 /// All actions.
@@ -152,7 +152,7 @@ pub(crate) fn small((burst, packet): (u64, u32)) -> String {
 
 /// What an action says to one tunnel.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct TunnelEntry {
     link: LinkId,
     info: InfoId,
     action: ActionId,

@@ -22,7 +22,7 @@ const RTA_NEWDST: u16 = 19;
 const RTA_TTL_PROPAGATE: u16 = 26;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Way {
+struct LabelNextHop {
     labels: Vec<u32>,
     via: Option<Via>,
     oif: u32,
@@ -32,13 +32,13 @@ struct Way {
 struct Route {
     protocol: u8,
     propagate: Option<bool>,
-    ways: Vec<Way>,
+    ways: Vec<LabelNextHop>,
 }
 
 const LINKS: [u32; 2] = [2, 3];
 const LO: u32 = 1;
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = LabelNextHop> {
     let labels = prop_oneof![vec(16..1u32 << 20, 0..4), Just(vec![0xf_ffff; 30]), Just(vec![0])];
     let via = prop_oneof![
         (1..5u8).prop_map(|n| Some(Via::Ip([10, 0, 0, n].into()))),
@@ -49,7 +49,7 @@ fn way() -> impl Strategy<Value = Way> {
     (labels, via, 0..LINKS.len(), any::<bool>()).prop_map(|(labels, via, link, lo)| {
         // Only packets that have arrived go to `lo`.
         let oif = if via.is_none() && lo { LO } else { LINKS[link] };
-        Way { labels, via, oif }
+        LabelNextHop { labels, via, oif }
     })
 }
 
@@ -62,7 +62,7 @@ fn route() -> impl Strategy<Value = Route> {
     })
 }
 
-fn write_way(message: &mut Reply<'_>, way: &Way) {
+fn write_way(message: &mut Reply<'_>, way: &LabelNextHop) {
     if !way.labels.is_empty() {
         message.attribute(RTA_NEWDST, &mpls::stack(&way.labels));
     }
@@ -112,10 +112,10 @@ fn down(index: u32) -> RouteNetlinkMessage {
 
 const POLICY: [Type; 40] = [Type::Any; 40];
 
-fn read_way(attributes: &Attributes<'_, 40>, oif: u32) -> Way {
+fn read_way(attributes: &Attributes<'_, 40>, oif: u32) -> LabelNextHop {
     let labels = attributes.get(RTA_NEWDST).map(|labels| mpls::parse_labels(&labels, 30).unwrap().into());
     let via = attributes.get(RTA_VIA).map(|via| mpls::parse_via(&via).unwrap());
-    Way { labels: labels.unwrap_or_default(), via, oif }
+    LabelNextHop { labels: labels.unwrap_or_default(), via, oif }
 }
 
 fn dump(lab: &mut Lab) -> BTreeMap<u32, Route> {

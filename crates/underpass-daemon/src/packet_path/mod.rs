@@ -133,7 +133,7 @@ fn label_action(names: &Names<'_>, action: Option<LabelAction>) -> String {
         Some(LabelAction::SwapPush { labels: [first, last], next_hop }) => {
             format!("as to {first}/{last} {}", NextHop(names, next_hop))
         }
-        Some(LabelAction::Ways(_)) => "several ways".to_owned(),
+        Some(LabelAction::NextHops(_)) => "several ways".to_owned(),
         Some(LabelAction::Pop { next_hop, .. }) => format!("pop {}", NextHop(names, next_hop)),
         Some(LabelAction::Act(id)) => match names.tables.action(id, names.guard) {
             Some(action) => Described(names, action).to_string(),

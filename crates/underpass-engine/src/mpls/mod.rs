@@ -29,7 +29,7 @@ pub(crate) const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
 pub(crate) fn action_of(view: &View<'_>, label: u32, stack: &[u8]) -> Option<LabelAction> {
     let labels = view.tables.labels();
     match labels.get(label)? {
-        LabelAction::Ways(ways) => labels.choose(ways, flow::hash_labelled(stack)),
+        LabelAction::NextHops(ways) => labels.choose(ways, flow::hash_labelled(stack)),
         action => Some(action),
     }
 }

@@ -141,7 +141,7 @@ pub(crate) fn pop_run<const COUNT: bool, T: Trace>(
     };
     let label = first_label(&packet);
     // Of several ways the next packet's may be another.
-    let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::Ways(_)));
+    let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::NextHops(_)));
     loop {
         pop_one(path, context, run, packet, label, &ended);
         packet = packets.next()?;

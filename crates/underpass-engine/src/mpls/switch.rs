@@ -173,7 +173,7 @@ pub(crate) fn label_fast<'v>(view: &'v View<'_>, packet: &mut Packet) -> Option<
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
             replace(view, packet, len, entry, &entries(labels), (true, None), next_hop)
         }
-        LabelAction::Ways(_) => None,
+        LabelAction::NextHops(_) => None,
         LabelAction::Act(id) => match view.tables.action(id, view.guard)? {
             Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
@@ -334,7 +334,7 @@ fn switch_label<const COUNT: bool, T: Trace>(
             Some(Action::Discard(_)) => Err(DropReason::Blackhole),
             _ => Err(DropReason::LabelUnknown),
         },
-        LabelAction::Ways(_) => Err(DropReason::LabelUnknown),
+        LabelAction::NextHops(_) => Err(DropReason::LabelUnknown),
     }
 }
 

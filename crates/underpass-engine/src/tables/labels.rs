@@ -53,14 +53,14 @@ pub enum LabelAction {
         propagate: bool,
     },
     /// One of several, by the packet's flow.
-    Ways(LabelWaysId),
+    NextHops(LabelNextHopsId),
     /// Anything else: an [`Action::Switch`](super::Action), or a discard.
     Act(ActionId),
 }
 
 /// Several ways of a label.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LabelWaysId(Block);
+pub struct LabelNextHopsId(Block);
 
 const KIND: u32 = 62;
 const SWAP: u64 = 1;
@@ -69,7 +69,7 @@ const POP: u64 = 3;
 /// Of a word of no kind.
 const OTHER: u32 = 32;
 const ACT: u64 = 1;
-const WAYS: u64 = 2;
+const NEXT_HOPS: u64 = 2;
 const FIRST_LABEL: u32 = 42;
 const LAST_LABEL: u32 = 22;
 const PROPAGATE: u64 = 1 << 22;
@@ -82,7 +82,7 @@ impl LabelAction {
             Self::Swap { next_hop, .. } | Self::SwapPush { next_hop, .. } | Self::Pop { next_hop, .. } => {
                 next_hop.0 as u64
             }
-            Self::Ways(ways) => return WAYS << OTHER | ways.0 as u64,
+            Self::NextHops(ways) => return NEXT_HOPS << OTHER | ways.0 as u64,
             Self::Act(action) => return ACT << OTHER | action.0 as u64,
         };
         if to > NEXT_HOP {
@@ -114,7 +114,7 @@ impl LabelAction {
             POP => Self::Pop { next_hop, propagate: word & PROPAGATE != 0 },
             _ => match word >> OTHER {
                 ACT => Self::Act(ActionId(word as u32)),
-                WAYS => Self::Ways(LabelWaysId(word as u32)),
+                NEXT_HOPS => Self::NextHops(LabelNextHopsId(word as u32)),
                 _ => return None,
             },
         })
@@ -127,7 +127,7 @@ const HOT: u32 = 4096;
 /// Bit of the first word of a block of ways: their weights differ.
 const WEIGHTED: u64 = 1 << 63;
 /// Most ways of a label.
-pub const MAX_LABEL_WAYS: usize = 255;
+pub const MAX_LABEL_NEXT_HOPS: usize = 255;
 
 /// What each label leads to. Its memory is there from the start, and backed where labels are used.
 pub struct LabelTable {
@@ -153,13 +153,13 @@ impl LabelTable {
         LabelAction::from_word(self.words.word(label as usize).load(Acquire))
     }
 
-    /// The way of several that a flow with this hash of 31 bits takes. Never [`LabelAction::Ways`].
+    /// The way of several that a flow with this hash of 31 bits takes. Never [`LabelAction::NextHops`].
     #[inline]
-    pub fn choose(&self, LabelWaysId(block): LabelWaysId, hash: u32) -> Option<LabelAction> {
+    pub fn choose(&self, LabelNextHopsId(block): LabelNextHopsId, hash: u32) -> Option<LabelAction> {
         let first = block as usize * Arena::UNIT;
         let word = |index: usize| self.ways.word(first + index).load(Relaxed);
         let head = word(0);
-        let count = (head as u32 as usize).min(MAX_LABEL_WAYS);
+        let count = (head as u32 as usize).min(MAX_LABEL_NEXT_HOPS);
         let way = if head & WEIGHTED == 0 {
             ((u64::from(hash) * count as u64) >> 31) as usize
         } else {
@@ -211,10 +211,10 @@ impl LabelTable {
 
     /// Writes ways with their weights, at most [`MAX_LABEL_WAYS`] of them. Without room for them the id leads
     /// nowhere.
-    pub(super) fn add_ways(&self, arena: &mut Arena, ways: &[(u16, LabelAction)]) -> LabelWaysId {
+    pub(super) fn add_ways(&self, arena: &mut Arena, ways: &[(u16, LabelAction)]) -> LabelNextHopsId {
         let count = ways.len();
-        if count == 0 || count > MAX_LABEL_WAYS || !arena.has_room() {
-            return LabelWaysId(0);
+        if count == 0 || count > MAX_LABEL_NEXT_HOPS || !arena.has_room() {
+            return LabelNextHopsId(0);
         }
         let weighted = ways.iter().any(|(weight, _)| *weight != ways[0].0);
         let (block, _) = arena.allocate(words_of(count, weighted));
@@ -222,8 +222,8 @@ impl LabelTable {
         let write = |index: usize, value| self.ways.word(first + index).store(value, Relaxed);
         write(0, count as u64 | if weighted { WEIGHTED } else { 0 });
         for (index, (_, action)) in ways.iter().enumerate() {
-            // Ways of ways lead nowhere.
-            let word = if matches!(action, LabelAction::Ways(_)) { 0 } else { action.to_word() };
+            // Next hops of next hops lead nowhere.
+            let word = if matches!(action, LabelAction::NextHops(_)) { 0 } else { action.to_word() };
             write(1 + index, word);
         }
         if weighted {
@@ -239,11 +239,16 @@ impl LabelTable {
                 write(1 + count + index, pair.1 << 32 | pair.0);
             }
         }
-        LabelWaysId(block)
+        LabelNextHopsId(block)
     }
 
     /// Gives back ways that no label leads to any more.
-    pub(super) fn remove_ways(&self, arena: &mut Arena, LabelWaysId(block): LabelWaysId, retirer: &Retirer) {
+    pub(super) fn remove_ways(
+        &self,
+        arena: &mut Arena,
+        LabelNextHopsId(block): LabelNextHopsId,
+        retirer: &Retirer,
+    ) {
         if block != 0 {
             let head = self.ways.word(block as usize * Arena::UNIT).load(Relaxed);
             arena.release(block, words_of(head as u32 as usize, head & WEIGHTED != 0), retirer);
@@ -271,7 +276,7 @@ mod tests {
             LabelAction::Pop { next_hop, propagate: true },
             LabelAction::Pop { next_hop, propagate: false },
             LabelAction::Act(ActionId((1 << 24) - 2)),
-            LabelAction::Ways(LabelWaysId(1 << 29)),
+            LabelAction::NextHops(LabelNextHopsId(1 << 29)),
         ] {
             assert_eq!(LabelAction::from_word(action.to_word()), Some(action));
         }
@@ -296,7 +301,7 @@ mod tests {
     }
 
     /// How many of 10,000 evenly spread hashes take each way.
-    fn shares(table: &LabelTable, ways: LabelWaysId, count: u32) -> Vec<usize> {
+    fn shares(table: &LabelTable, ways: LabelNextHopsId, count: u32) -> Vec<usize> {
         let hashes = (0..10_000_u64).map(|n| ((n << 31) / 10_000) as u32);
         let taken: Vec<_> = hashes.map(|hash| table.choose(ways, hash)).collect();
         let swap = |label| Some(LabelAction::Swap { label, next_hop: NextHopId(7) });
@@ -315,10 +320,10 @@ mod tests {
         assert_eq!(shares(&table, even, 4), [2500; 4]);
         let weighted = table.add_ways(&mut arena, &ways(&[1, 3, 0]));
         assert_eq!(shares(&table, weighted, 3), [2500, 7500, 0]);
-        let many = table.add_ways(&mut arena, &ways(&[1; MAX_LABEL_WAYS]));
+        let many = table.add_ways(&mut arena, &ways(&[1; MAX_LABEL_NEXT_HOPS]));
         assert!(shares(&table, many, 255).iter().all(|share| (39..=40).contains(share)));
-        assert_eq!(table.add_ways(&mut arena, &ways(&[1; MAX_LABEL_WAYS + 1])), LabelWaysId(0));
-        assert_eq!(table.choose(LabelWaysId(0), 5), None);
+        assert_eq!(table.add_ways(&mut arena, &ways(&[1; MAX_LABEL_NEXT_HOPS + 1])), LabelNextHopsId(0));
+        assert_eq!(table.choose(LabelNextHopsId(0), 5), None);
     }
 
     #[test]

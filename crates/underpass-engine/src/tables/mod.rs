@@ -27,7 +27,7 @@ pub(crate) use exceptions::*;
 pub use flower::*;
 pub use hook::*;
 pub use ioam::*;
-pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
+pub use labels::{LabelAction, LabelNextHopsId, LabelTable, MAX_LABEL_NEXT_HOPS};
 pub(crate) use outer::*;
 pub(crate) use precomputed::*;
 pub use qdisc::*;

@@ -365,8 +365,8 @@ fn flows_keep_their_way() {
     let mut lab = Mpls::new();
     let next_hop = lab.0.next_hops[1];
     let ways = [201, 202, 203, 204].map(|label| (1, LabelAction::Swap { label, next_hop }));
-    let ways = lab.0.writer.add_label_ways(&ways);
-    lab.set(100, LabelAction::Ways(ways));
+    let ways = lab.0.writer.add_label_next_hops(&ways);
+    lab.set(100, LabelAction::NextHops(ways));
     let mut seen = [0; 4];
     for flow in 0..64 {
         let mut packet = v4();

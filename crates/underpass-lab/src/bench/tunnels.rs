@@ -48,7 +48,7 @@ const WARM: u64 = (FLOWS / BURST) as u64;
 /// Which way packets cross the tunnels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Way {
+enum Direction {
     Into,
     Out,
 }
@@ -56,7 +56,7 @@ enum Way {
 /// What a packet costs where there are so many tunnels, and so many packets in a row are of one.
 #[derive(Clone, Debug, Serialize)]
 struct Cell {
-    way: Way,
+    way: Direction,
     tunnels: u16,
     row: usize,
     path_clocks: f64,
@@ -64,7 +64,7 @@ struct Cell {
 
 /// A router with so many tunnels.
 struct Rig {
-    way: Way,
+    way: Direction,
     tunnels: u16,
     line: Line<true>,
     _router: Offline,
@@ -80,7 +80,9 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     let ticks = clock::ticks_per_nanosecond();
     eprintln!("core {core}, {ticks:.2} GHz time-stamp counter");
     let mut rigs = Vec::new();
-    for (way, tunnels) in [Way::Into, Way::Out].into_iter().flat_map(|way| COUNTS.map(|count| (way, count))) {
+    for (way, tunnels) in
+        [Direction::Into, Direction::Out].into_iter().flat_map(|way| COUNTS.map(|count| (way, count)))
+    {
         eprintln!("{tunnels} tunnels …");
         let mut rig = Rig::new(way, tunnels).with_context(|| format!("{tunnels} tunnels"))?;
         rig.calibrate(ticks)?;
@@ -141,12 +143,12 @@ fn went(tunnel: u16, number: u16, inside: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    fn new(way: Way, tunnels: u16) -> anyhow::Result<Self> {
+    fn new(way: Direction, tunnels: u16) -> anyhow::Result<Self> {
         let out = "ip route add 198.18.0.0/16 via 10.1.0.2 dev p1\n";
-        let (local, rest) = if way == Way::Into { (AWAY[0], UNDERLAY) } else { (HERE[1], out) };
+        let (local, rest) = if way == Direction::Into { (AWAY[0], UNDERLAY) } else { (HERE[1], out) };
         let mut configured = configure_lines("tunnels", &format!("{BASE}{rest}"), 1)?;
         let mut routes = devices(local, tunnels);
-        if way == Way::Into {
+        if way == Direction::Into {
             let route = |n| Route::Device { prefix: prefix(n), length: 24, index: FIRST + u32::from(n) };
             routes.extend((0..tunnels).map(route));
         }
@@ -167,12 +169,12 @@ impl Rig {
     fn check(&mut self, row: usize, before: usize) -> anyhow::Result<Generator> {
         let (tunnels, way) = (turns(self.tunnels, row), self.way);
         let pairs = flows().into_iter().zip(tunnels).zip(1..).map(|((flow, tunnel), number)| match way {
-            Way::Into => {
+            Direction::Into => {
                 let flow = behind(tunnel, flow);
                 let number = (before + number) as u16;
                 (incoming(&flow.packet4(HOPS)), went(tunnel, number, &flow.packet4(HOPS - 1)))
             }
-            Way::Out => (came(tunnel, &flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1))),
+            Direction::Out => (came(tunnel, &flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1))),
         });
         let (sent, mut expected): (Vec<_>, Vec<_>) = pairs.unzip();
         expected.truncate(CHECKED);
@@ -214,7 +216,7 @@ impl Rig {
 
 fn table(cells: &[Cell]) -> String {
     let mut text = String::new();
-    for (way, title) in [(Way::Into, "into tunnels"), (Way::Out, "out of tunnels")] {
+    for (way, title) in [(Direction::Into, "into tunnels"), (Direction::Out, "out of tunnels")] {
         let _ = write!(text, "{title}, clocks a packet (× of one tunnel)\n{:>15}", "packets in a row");
         ROWS.iter().for_each(|row| text += &format!("{row:>16}"));
         text.push('\n');
@@ -243,7 +245,7 @@ mod tests {
     /// Each packet comes out as it must; ten thousand tunnels take long to add in a debug build.
     #[test]
     fn packets_come_out_of_their_tunnels() {
-        for way in [Way::Into, Way::Out] {
+        for way in [Direction::Into, Direction::Out] {
             for tunnels in [1, 10, 300] {
                 Rig::new(way, tunnels).unwrap();
             }
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_cell_stands_beside_that_of_one_tunnel() {
-        let cell = |tunnels, path_clocks| Cell { way: Way::Into, tunnels, row: 2, path_clocks };
+        let cell = |tunnels, path_clocks| Cell { way: Direction::Into, tunnels, row: 2, path_clocks };
         let text = table(&[cell(1, 30.0), cell(100, 45.0)]);
         assert!(text.contains("30.0 (1.00)") && text.contains("45.0 (1.50)"), "{text}");
     }

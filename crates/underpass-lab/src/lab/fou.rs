@@ -127,7 +127,7 @@ struct Report {
 }
 
 /// A way between hosts, and what was measured on it.
-struct Way {
+struct Connection {
     what: What,
     ends: Ends,
     router: Option<Pid>,
@@ -165,13 +165,18 @@ fn measure_in(whole: &Network, cut: &Network, args: &Args) -> anyhow::Result<Rep
     eprintln!("{SAMPLE} bytes go through each tunnel and back …");
     let mut ways = Vec::new();
     for which in TUNNELS {
-        let way = Way::through(which, whole, cut);
+        let way = Connection::through(which, whole, cut);
         ways.push(way.with_context(|| format!("{}, {}", which.kind.name(), which.encapsulation.words()))?);
     }
     for ipv6 in [false, true] {
-        ways.push(Way::new(What::Plain { ipv6 }, whole.plainly(ipv6), Some(whole.router().pid()), None));
+        ways.push(Connection::new(
+            What::Plain { ipv6 },
+            whole.plainly(ipv6),
+            Some(whole.router().pid()),
+            None,
+        ));
     }
-    ways.push(Way::new(What::Direct, network::direct()?, None, None));
+    ways.push(Connection::new(What::Direct, network::direct()?, None, None));
     let time = Duration::from_millis(args.time.into());
     eprintln!("{} rounds …", args.rounds);
     for round in 0..args.rounds {
@@ -200,7 +205,7 @@ impl What {
     }
 }
 
-impl Way {
+impl Connection {
     fn new(what: What, ends: Ends, router: Option<Pid>, cut: Option<(Ends, Pid)>) -> Self {
         Self { what, ends, router, cut, streams: Vec::new(), cut_streams: Vec::new(), rounds: Vec::new() }
     }
@@ -278,7 +283,7 @@ fn ratio(streams: &[Flow], others: &[Flow]) -> f64 {
     ratios.get(ratios.len() / 2).copied().unwrap_or_default()
 }
 
-fn report(mut ways: Vec<Way>, args: &Args) -> Report {
+fn report(mut ways: Vec<Connection>, args: &Args) -> Report {
     // In the order of the tables, which rounds have changed.
     ways.sort_by_key(|way| match &way.what {
         What::Tunnel { which, .. } => TUNNELS.iter().position(|tunnel| tunnel == which).unwrap_or_default(),

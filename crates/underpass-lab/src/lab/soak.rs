@@ -23,7 +23,7 @@ use underpass_daemon::{live::WorkerStats, testbed::Router};
 
 use account::{Account, complaints};
 use churn::Churn;
-use network::{Network, Way};
+use network::{Network, Service};
 use traffic::Traffic;
 
 /// How long, and how hard.
@@ -129,7 +129,7 @@ struct Soak<'a> {
     warm: Option<Account>,
     last: Option<Account>,
     /// By way: what it had delivered when that was last more, and when.
-    moved: [(u64, Instant); Way::ALL.len()],
+    moved: [(u64, Instant); Service::ALL.len()],
     warnings: BTreeMap<String, u64>,
     checks: u64,
     problems: Vec<String>,
@@ -171,7 +171,7 @@ pub fn run(program: &Path, args: &Args) -> anyhow::Result<()> {
         faults: BTreeMap::new(),
         warm: None,
         last: None,
-        moved: [(0, now); Way::ALL.len()],
+        moved: [(0, now); Service::ALL.len()],
         warnings: BTreeMap::new(),
         checks: 0,
         problems: Vec::new(),
@@ -184,7 +184,7 @@ pub fn run(program: &Path, args: &Args) -> anyhow::Result<()> {
         mutate::open(r2, "far", r1, "far")?,
     ];
     thread::scope(|scope| {
-        for (index, way) in Way::ALL.into_iter().enumerate() {
+        for (index, way) in Service::ALL.into_iter().enumerate() {
             let socket = traffic::receiver(&network, index, way)?;
             let traffic = &traffic;
             scope.spawn(move || traffic.receive(index, &socket));
@@ -332,10 +332,10 @@ impl Soak<'_> {
             }
         }
         let now = Instant::now();
-        for (index, way) in Way::ALL.into_iter().enumerate() {
+        for (index, way) in Service::ALL.into_iter().enumerate() {
             let received = self.traffic.received[index].load(Relaxed);
             let (before, since) = self.moved[index];
-            if received > before || way == Way::Unresolved {
+            if received > before || way == Service::Unresolved {
                 self.moved[index] = (received, now);
             } else if now - since > STANDSTILL {
                 self.problems.push(format!(
@@ -379,7 +379,7 @@ impl Soak<'_> {
             }
             thread::sleep(Duration::from_millis(100));
         }
-        for (index, way) in Way::ALL.into_iter().enumerate().filter(|(_, way)| way.is_free()) {
+        for (index, way) in Service::ALL.into_iter().enumerate().filter(|(_, way)| way.is_free()) {
             let deadline = Instant::now() + PATIENCE;
             loop {
                 let arrived = traffic::probe(self.network, index, way, self.traffic, PROBES)?;
@@ -488,7 +488,7 @@ impl Soak<'_> {
             "\n{seconds:.0} s, {} checks\n\n{:<12} {:>12} {:>12}",
             self.checks, "way", "sent", "received"
         );
-        for (index, way) in Way::ALL.into_iter().enumerate() {
+        for (index, way) in Service::ALL.into_iter().enumerate() {
             let [sent, received] =
                 [&self.traffic.sent, &self.traffic.received].map(|counts| counts[index].load(Relaxed));
             println!("{:<12} {sent:>12} {received:>12}", way.name());

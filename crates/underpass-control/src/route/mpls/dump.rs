@@ -3,7 +3,7 @@
 use underpass_netlink::mpls::{stack, via};
 use underpass_netlink::{Reply, RequestError, Type, Validate, policy};
 
-use super::{AF_MPLS, FIRST_UNRESERVED, RTA_NEWDST, RTA_TTL_PROPAGATE, Way};
+use super::{AF_MPLS, FIRST_UNRESERVED, LabelNextHop, RTA_NEWDST, RTA_TTL_PROPAGATE};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::route::config::{
@@ -127,7 +127,7 @@ pub(super) fn write_label(router: &Router, reply: &mut Reply<'_>, label: u32, wh
     reply.fill(start, &fixed);
 }
 
-fn write_way(reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {
+fn write_way(reply: &mut Reply<'_>, way: &LabelNextHop, labels: &[u32]) {
     if !labels.is_empty() {
         reply.attribute(RTA_NEWDST, &stack(labels));
     }
@@ -136,7 +136,7 @@ fn write_way(reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {
     }
 }
 
-fn way_flags(router: &Router, way: &Way) -> u32 {
+fn way_flags(router: &Router, way: &LabelNextHop) -> u32 {
     match router.links.get(way.oif) {
         Some(link) if !link.up() => RTNH_F_DEAD | RTNH_F_LINKDOWN,
         Some(link) if !link.carrier => RTNH_F_LINKDOWN,

@@ -2,11 +2,11 @@
 //! of its `encap mpls` take the place of the route's own, and the weights of a group spread flows.
 
 use libc::EINVAL;
-use underpass_engine::tables::MAX_LABEL_WAYS;
+use underpass_engine::tables::MAX_LABEL_NEXT_HOPS;
 use underpass_netlink::mpls::Via;
 use underpass_netlink::{Encap, RequestError};
 
-use super::{OWN_LABELS, Stacks, Way};
+use super::{LabelNextHop, OWN_LABELS, Stacks};
 use crate::Router;
 use crate::route::info::Hop;
 use crate::route::nexthop::{Kind, Object};
@@ -16,21 +16,22 @@ const fn refuse(message: &'static str) -> RequestError {
 }
 
 /// What ways put on by themselves, as the routes of no object have it.
-pub(super) fn stacks(ways: &[Way]) -> Stacks {
-    let stack = |way: &Way| way.labels.iter().copied().filter(|_| way.labels.len() <= OWN_LABELS).collect();
+pub(super) fn stacks(ways: &[LabelNextHop]) -> Stacks {
+    let stack =
+        |way: &LabelNextHop| way.labels.iter().copied().filter(|_| way.labels.len() <= OWN_LABELS).collect();
     ways.iter().map(stack).collect::<Stacks>()
 }
 
-fn way(hop: &Hop) -> Way {
+fn way(hop: &Hop) -> LabelNextHop {
     let labels = match hop.encap() {
         Some(Encap::Mpls(mpls)) => mpls.labels.clone(),
         _ => Box::default(),
     };
-    Way { oif: hop.oif, via: hop.gateway.map(Via::Ip), weight: hop.weight, labels }
+    LabelNextHop { oif: hop.oif, via: hop.gateway.map(Via::Ip), weight: hop.weight, labels }
 }
 
 /// The ways of an object as those of a label.
-pub(super) fn label_ways(router: &Router, object: u32) -> Result<Vec<Way>, RequestError> {
+pub(super) fn label_ways(router: &Router, object: u32) -> Result<Vec<LabelNextHop>, RequestError> {
     let found = router.routes.objects.get(object).ok_or(refuse("Nexthop id does not exist"))?;
     check_label_object(router, &found.kind)?;
     Ok(router.routes.objects.ways(object).iter().map(way).collect())
@@ -46,7 +47,7 @@ pub(crate) fn check_label_object(router: &Router, kind: &Kind) -> Result<(), Req
             Some(Encap::Mpls(_)) => Err(refuse("MPLS routes can not use a nexthop with a TTL of its own")),
             Some(_) => Err(refuse("MPLS routes can not use a nexthop with an encapsulation but MPLS")),
         },
-        Kind::Group(members) if members.len() > MAX_LABEL_WAYS => {
+        Kind::Group(members) if members.len() > MAX_LABEL_NEXT_HOPS => {
             Err(refuse("MPLS routes can not use a nexthop group of so many"))
         }
         Kind::Group(members) => {

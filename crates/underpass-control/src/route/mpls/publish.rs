@@ -12,7 +12,9 @@ use underpass_netlink::mpls::{Via, stack};
 use super::dump::notify_label;
 use super::netconf::notify_label_input;
 use super::object::{self, label_ways};
-use super::{Compiled, Entry, List, NO_ROUTE, OWN_LABELS, Route, SPECS, Spec, Stack, Stacks, To, Way};
+use super::{
+    Compiled, Entry, LabelNextHop, List, NO_ROUTE, OWN_LABELS, Route, SPECS, Spec, Stack, Stacks, To,
+};
 use crate::Router;
 use crate::events::Cause;
 use crate::link::publish::publish_link;
@@ -119,8 +121,8 @@ fn publish_label(router: &mut Router, label: u32) {
     let old = router.engine.label(label);
     let new = label_action(router, label);
     router.engine.set_label(label, new);
-    if let Some(LabelAction::Ways(ways)) = old {
-        router.engine.remove_label_ways(ways);
+    if let Some(LabelAction::NextHops(ways)) = old {
+        router.engine.remove_label_next_hops(ways);
     }
 }
 
@@ -153,7 +155,7 @@ fn label_action(router: &mut Router, label: u32) -> Option<LabelAction> {
     if ways.is_empty() {
         return compiled.discard.map(LabelAction::Act);
     }
-    Some(LabelAction::Ways(router.engine.add_label_ways(&ways)))
+    Some(LabelAction::NextHops(router.engine.add_label_next_hops(&ways)))
 }
 
 fn hold_spec(router: &mut Router, spec: Spec) -> Result<u32, RequestError> {
@@ -289,7 +291,7 @@ fn compile_spec(router: &mut Router, spec: &Spec) -> Compiled {
 }
 
 /// Where a way leads; `None`: its link is down or no more.
-fn way_to(router: &mut Router, way: &Way, compiled: &mut Compiled) -> Option<SwitchTo> {
+fn way_to(router: &mut Router, way: &LabelNextHop, compiled: &mut Compiled) -> Option<SwitchTo> {
     let link = router.links.get(way.oif).filter(|link| link.up())?;
     let (table, id, mac) = (link.vrf_table(), link.id, link.mac);
     let resolves = link.kind != crate::LinkKind::Loopback;

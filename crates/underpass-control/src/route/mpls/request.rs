@@ -3,14 +3,14 @@
 
 use libc::{EEXIST, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP, RT_SCOPE_UNIVERSE, RTN_UNICAST};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use underpass_engine::tables::MAX_LABEL_WAYS;
+use underpass_engine::tables::MAX_LABEL_NEXT_HOPS;
 use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
 use underpass_netlink::{Attribute, Attributes, Replies, RequestError, Type, Validate, policy};
 
 use super::dump::{notify_label, write_label};
 use super::object::label_ways;
 use super::publish::{forget_label, set_label};
-use super::{FIRST_UNRESERVED, NONE, OWN_LABELS, RTA_NEWDST, RTA_TTL_PROPAGATE, Spec, Stack, Way};
+use super::{FIRST_UNRESERVED, LabelNextHop, NONE, OWN_LABELS, RTA_NEWDST, RTA_TTL_PROPAGATE, Spec, Stack};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::route::config::{
@@ -43,7 +43,7 @@ struct Config {
     protocol: u8,
     propagate: Option<bool>,
     /// Looked at last, as by Linux.
-    ways: Result<Vec<Way>, RequestError>,
+    ways: Result<Vec<LabelNextHop>, RequestError>,
     /// The next-hop object that has the ways.
     object: Option<u32>,
 }
@@ -178,14 +178,14 @@ fn parse(request: &Request<'_>) -> Result<Config, RequestError> {
     Ok(Config { label, protocol: header.protocol, propagate, ways, object })
 }
 
-fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32) -> Result<Way, RequestError> {
+fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32) -> Result<LabelNextHop, RequestError> {
     let labels = attributes.get(RTA_NEWDST).map(|labels| parse_labels(&labels, MAX_LABELS)).transpose()?;
     let via = attributes.get(RTA_VIA).map(|via| parse_via(&via)).transpose()?;
-    Ok(Way { oif, via, weight: 1, labels: labels.unwrap_or_default() })
+    Ok(LabelNextHop { oif, via, weight: 1, labels: labels.unwrap_or_default() })
 }
 
 /// Linux: `mpls_nh_build_multi`, which takes neither weights nor flags.
-fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, RequestError> {
+fn several(multipath: &Attribute<'_>) -> Result<Vec<LabelNextHop>, RequestError> {
     let mut ways = Vec::new();
     let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
     while let Some((fixed, _)) = rest.split_first_chunk::<RTNH>() {
@@ -201,12 +201,12 @@ fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, RequestError> {
         rest = rest.get(step..).unwrap_or_default();
         offset += step;
     }
-    let wrong = ways.is_empty() || ways.len() > MAX_LABEL_WAYS;
+    let wrong = ways.is_empty() || ways.len() > MAX_LABEL_NEXT_HOPS;
     if wrong { Err(refuse("Route does not contain a nexthop")) } else { Ok(ways) }
 }
 
 /// Takes the labels of a way that its route has, not its spec: two at most, of packets that go on.
-fn own_stack(router: &Router, way: &mut Way) -> Stack {
+fn own_stack(router: &Router, way: &mut LabelNextHop) -> Stack {
     let goes_on = way.via.is_some() || router.links.get(way.oif).is_some_and(|link| link.port().is_some());
     if goes_on && way.labels.len() <= OWN_LABELS {
         std::mem::take(&mut way.labels).into_iter().collect()
@@ -234,7 +234,7 @@ fn free_label(router: &Router) -> u32 {
 }
 
 /// Linux: `find_outdev`, `mpls_nh_assign_dev`.
-fn link_of_way(router: &Router, way: &Way) -> Result<u32, RequestError> {
+fn link_of_way(router: &Router, way: &LabelNextHop) -> Result<u32, RequestError> {
     let index = match (way.oif, way.via) {
         (0, Some(Via::Ip(address))) => {
             let found = look_up(router, &Flow::to(address)).map_err(RequestError::errno)?;

@@ -13,7 +13,7 @@ use crate::route::check::{Owner, check_hop4, check_hop6};
 use crate::route::compile::recompile_info;
 use crate::route::config::{HopConfig, RT_TABLE_LOCAL, RTNH_F_ONLINK};
 use crate::route::encode::route_counts;
-use crate::route::info::{Hop, Info, InfoId, Origin, Ways};
+use crate::route::info::{Hop, Info, InfoId, NextHops, Origin};
 use crate::route::lookup::{address_type4, l3mdev_table};
 use crate::route::mpls::object::{check_label_object, label_users};
 use crate::route::mpls::publish::{forget_labels_by, label_objects_changed};
@@ -309,8 +309,8 @@ fn used6(router: &Router, id: u32) -> bool {
 /// The routes that use an object, by itself or in a group.
 fn users(router: &Router, id: u32) -> Vec<InfoId> {
     let uses = |info: &Info| match info.ways {
-        Ways::Object(used) => used == id || router.routes.objects.contains(used, id),
-        Ways::Hops(_) => false,
+        NextHops::Object(used) => used == id || router.routes.objects.contains(used, id),
+        NextHops::Hops(_) => false,
     };
     router.routes.infos.iter().filter(|(_, info)| uses(info)).map(|(id, _)| id).collect()
 }
@@ -344,7 +344,7 @@ fn objects_changed(router: &mut Router, users: &[InfoId]) {
     users.iter().for_each(|&user| recompile_info(router, user));
     if !users.is_empty() {
         // Neighbours on a link are host entries, which come and go with routes to the link.
-        let by_link = |info: &Info| matches!(info.ways, Ways::Object(_));
+        let by_link = |info: &Info| matches!(info.ways, NextHops::Object(_));
         if !router.routes.published.neighbours.is_empty() {
             places_of(router, by_link).into_iter().for_each(|place| publish_place(router, place));
         }
@@ -361,7 +361,7 @@ pub(crate) fn remove_object(router: &mut Router, cause: Cause, id: u32) {
         return;
     }
     notify_object(router, cause, RTM_DELNEXTHOP, id);
-    remove_where(router, cause, false, |info| info.ways == Ways::Object(id));
+    remove_where(router, cause, false, |info| info.ways == NextHops::Object(id));
     forget_labels_by(router, cause, id);
     let (users, labels) = (users(router, id), label_users(router, id));
     let (old, emptied, shrunk) = router.routes.objects.remove(id);

@@ -104,10 +104,10 @@ pub(super) fn compile_action(router: &Router, action: &Action) -> TcAction {
             Some(Chance { kind, one_of: chance.value, control: control(chance.action) })
         })),
         Config::Mirred(mirred) => {
-            let way = mirred.way().unwrap_or(action::mirred::Way::EgressRedirect) as u8;
+            let way = mirred.way().unwrap_or(action::mirred::MirredAction::EgressRedirect) as u8;
             TcActionKind::Mirred(Mirred {
                 link: router.links.get(mirred.link).map(|link| link.id),
-                ingress: way >= action::mirred::Way::IngressRedirect as u8,
+                ingress: way >= action::mirred::MirredAction::IngressRedirect as u8,
                 redirect: way % 2 == 1,
             })
         }

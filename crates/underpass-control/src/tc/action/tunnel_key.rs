@@ -12,7 +12,7 @@ use crate::Router;
 use crate::route::Scope;
 use crate::route::compile::{acquire_keyed, action_of, release_keyed};
 
-use super::{Action, Name, Way};
+use super::{Action, Name, TunnelEntry};
 
 /// The parameters that an action gives to packets; `None`: none, or another action.
 fn given(config: &Config) -> Option<&Key> {
@@ -23,7 +23,7 @@ fn given(config: &Config) -> Option<&Key> {
 }
 
 /// The same as the packet path has them.
-pub(super) fn compile(key: &Key, ways: &[Way]) -> TunnelKey {
+pub(super) fn compile(key: &Key, ways: &[TunnelEntry]) -> TunnelKey {
     let Key { tunnel, port } = key;
     TunnelKey {
         source: tunnel.source,
@@ -46,7 +46,7 @@ pub(super) fn publish_keyed(router: &mut Router, name: Name) {
             let info = acquire_keyed(router, index, &tunnel);
             let scope = Scope::Rules { link: 0, vrf: None };
             let action = action_of(router, &[info].into_iter().collect(), scope);
-            ways.push(Way { link, info, action });
+            ways.push(TunnelEntry { link, info, action });
         }
     }
     let Some(action) = router.actions.by_name.get_mut(&name) else { return };
@@ -56,7 +56,7 @@ pub(super) fn publish_keyed(router: &mut Router, name: Name) {
 }
 
 /// Gives back what an action says to tunnels, which nobody reads any more.
-pub(super) fn release_ways(router: &mut Router, ways: Vec<Way>) {
+pub(super) fn release_ways(router: &mut Router, ways: Vec<TunnelEntry>) {
     ways.into_iter().for_each(|way| release_keyed(router, way.info));
 }
 

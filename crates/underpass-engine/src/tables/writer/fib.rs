@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{NOWHERE, Writer};
 use crate::lpm::{Edit, Lpm};
-use crate::tables::{ActionId, Fib4Id, Fib6Id, LabelAction, LabelWaysId};
+use crate::tables::{ActionId, Fib4Id, Fib6Id, LabelAction, LabelNextHopsId};
 
 impl Writer {
     /// Adds an empty forwarding table of IPv4.
@@ -60,12 +60,12 @@ impl Writer {
 
     /// Adds several ways of a label, at most [`MAX_LABEL_WAYS`](super::MAX_LABEL_WAYS), with their weights. Beyond
     /// the room for them the id leads nowhere.
-    pub fn add_label_ways(&mut self, ways: &[(u16, LabelAction)]) -> LabelWaysId {
+    pub fn add_label_next_hops(&mut self, ways: &[(u16, LabelAction)]) -> LabelNextHopsId {
         self.tables.labels.add_ways(&mut self.arena, ways)
     }
 
     /// Removes ways that no label leads to any more.
-    pub fn remove_label_ways(&mut self, ways: LabelWaysId) {
+    pub fn remove_label_next_hops(&mut self, ways: LabelNextHopsId) {
         self.tables.labels.remove_ways(&mut self.arena, ways, &self.retirer);
     }
 

@@ -13,7 +13,7 @@ use underpass_daemon::testbed::{Namespace, Router, join};
 
 /// How packets get from h1 to h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Service {
     Ip4,
     Ip6,
     /// Two segments, and decapsulation into the main table.
@@ -35,7 +35,7 @@ pub enum Way {
     Unresolved,
 }
 
-impl Way {
+impl Service {
     pub const ALL: [Self; 11] = [
         Self::Ip4,
         Self::Ip6,
@@ -197,7 +197,7 @@ pub fn host_lines(side: u8) -> String {
          ip route replace default via 10.{side}.0.1; ip -6 route replace default via fd0{side}::1\n"
     );
     if side == 2 {
-        for way in Way::ALL {
+        for way in Service::ALL {
             let address = way.address();
             let len = if address.is_ipv6() { 128 } else { 32 };
             lines += &format!("ip addr replace {address}/{len} dev lo\n");

@@ -10,9 +10,9 @@ use std::{
 
 use anyhow::Context;
 
-use super::network::{Network, Way};
+use super::network::{Network, Service};
 
-/// Where datagrams of a way go: this, and its place in [`Way::ALL`].
+/// Where datagrams of a way go: this, and its place in [`Service::ALL`].
 const PORT: u16 = 7000;
 /// Flows of a way, which spread over the workers.
 const FLOWS: usize = 4;
@@ -35,16 +35,16 @@ pub struct Traffic {
     pub flowing: AtomicBool,
     /// Whether all ends.
     pub over: AtomicBool,
-    /// By way, in the order of [`Way::ALL`].
-    pub sent: [AtomicU64; Way::ALL.len()],
-    pub received: [AtomicU64; Way::ALL.len()],
+    /// By way, in the order of [`Service::ALL`].
+    pub sent: [AtomicU64; Service::ALL.len()],
+    pub received: [AtomicU64; Service::ALL.len()],
     /// Bytes of TCP that arrived, and connections.
     pub streamed: AtomicU64,
     pub streams: AtomicU64,
 }
 
 /// A socket of h2's that gets the datagrams of a way.
-pub fn receiver(network: &Network, index: usize, way: Way) -> anyhow::Result<UdpSocket> {
+pub fn receiver(network: &Network, index: usize, way: Service) -> anyhow::Result<UdpSocket> {
     let socket = network.hosts[1].enter(|| UdpSocket::bind((way.address(), PORT + index as u16)))??;
     socket.set_read_timeout(Some(LOOK))?;
     Ok(socket)
@@ -53,7 +53,7 @@ pub fn receiver(network: &Network, index: usize, way: Way) -> anyhow::Result<Udp
 /// Sockets of h1's, some a way.
 fn senders(network: &Network) -> anyhow::Result<Vec<Vec<UdpSocket>>> {
     let open = || -> io::Result<Vec<Vec<UdpSocket>>> {
-        let ways = Way::ALL.into_iter().enumerate().map(|(index, way)| {
+        let ways = Service::ALL.into_iter().enumerate().map(|(index, way)| {
             let flows = (0..FLOWS).map(|_| {
                 let any: IpAddr = match way.address() {
                     IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -128,7 +128,7 @@ impl Traffic {
                 }
             });
             h1.enter(|| {
-                for way in Way::ALL.into_iter().filter(|way| way.is_free()).cycle() {
+                for way in Service::ALL.into_iter().filter(|way| way.is_free()).cycle() {
                     if self.over.load(Relaxed) {
                         break;
                     }
@@ -141,7 +141,7 @@ impl Traffic {
         Ok(())
     }
 
-    fn write(&self, way: Way) -> io::Result<()> {
+    fn write(&self, way: Service) -> io::Result<()> {
         let mut stream =
             TcpStream::connect_timeout(&SocketAddr::new(way.address(), PORT), Duration::from_secs(1))?;
         stream.set_write_timeout(Some(LOOK))?;
@@ -168,7 +168,7 @@ impl Traffic {
 pub fn probe(
     network: &Network,
     index: usize,
-    way: Way,
+    way: Service,
     traffic: &Traffic,
     number: u64,
 ) -> anyhow::Result<u64> {

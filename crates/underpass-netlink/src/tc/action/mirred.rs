@@ -22,7 +22,7 @@ const POLICY: [Type; 5] = policy(&[(PARMS, Type::AtLeast(28)), (BLOCKID, Type::U
 /// What becomes of the packet: `TCA_{E,IN}GRESS_{REDIR,MIRROR}`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Way {
+pub enum MirredAction {
     /// It leaves by the link.
     EgressRedirect = 1,
     /// A copy leaves by the link.
@@ -78,12 +78,12 @@ impl Mirred {
     ///
     /// # Errors
     /// `EINVAL` for a number that is none.
-    pub const fn way(&self) -> Result<Way, RequestError> {
+    pub const fn way(&self) -> Result<MirredAction, RequestError> {
         match self.eaction {
-            1 => Ok(Way::EgressRedirect),
-            2 => Ok(Way::EgressMirror),
-            3 => Ok(Way::IngressRedirect),
-            4 => Ok(Way::IngressMirror),
+            1 => Ok(MirredAction::EgressRedirect),
+            2 => Ok(MirredAction::EgressMirror),
+            3 => Ok(MirredAction::IngressRedirect),
+            4 => Ok(MirredAction::IngressMirror),
             _ => Err(RequestError::new(EINVAL, "act_mirred: Unknown mirred option")),
         }
     }
