@@ -369,6 +369,14 @@ Case(
     },
     differs="it sends the whole frame, with what was before the packet inside",
 )
+for what in ["rpl", "seg6 mode inline"]:
+    Case(
+        f"headend/l2encap-behind-{what.split()[-1]}",
+        f"mode l2encap, to where `encap {what}` has led the packet: it is in the frame that it came in.",
+        policy("l2encap", LIST[:2])
+        + [f"ip -6 route add 2001:db8:8::/48 encap {what} segs 2001:db8:7::1 dev p1"],
+        [("UDP", ether(ip6("2001:db8:8::8") / udp())), ("no payload", ether(ip6("2001:db8:8::8", nh=59)))],
+    )
 last = ip6(IN6, hlim=1) / udp()
 Case(
     "headend/inline-no-route",

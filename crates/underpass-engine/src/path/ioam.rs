@@ -171,10 +171,7 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     if meta.extra.wrapping == 0 {
         meta.extra.flags |= INSERTED_TRACE;
     }
-    meta.inserted(len);
-    if let Some(frame) = frame {
-        meta.put_link_layer(frame);
-    }
+    meta.inserted(len, frame);
     ioam_onward(path, view, meta, ioam, destination)
 }
 

@@ -74,10 +74,11 @@ fn insert(meta: &mut PacketMeta, route: &Rpl) -> Result<usize, PacketError> {
         ipv6::Header::ref_from_prefix(meta.packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let last = Last::new(route.header.len(), first.to_bits(), u128::from_be_bytes(header.destination));
     let len = last.header_len();
+    let frame = meta.link_layer();
     let (next_header, room) = srv6::open_gap(&mut meta.packet, len, first)?;
     room.get_mut(..route.header.len()).ok_or(DropReason::NoHeadroom)?.copy_from_slice(&route.header);
     last.write(room, next_header).ok_or(DropReason::LengthOverflow)?;
-    meta.inserted(len);
+    meta.inserted(len, frame);
     Ok(len)
 }
 
@@ -136,8 +137,10 @@ fn advance(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Result<Ipv6Addr
     // With another destination, the others may be compressed more or less than they were.
     if len > old_len {
         let more = len - old_len;
+        let frame = meta.link_layer();
         let bytes = meta.packet.push(more).map_err(|_| Problem::silent(DropReason::NoHeadroom))?;
         bytes.copy_within(more..more + at, 0);
+        frame.into_iter().for_each(|frame| meta.put_link_layer(frame));
     } else {
         let less = old_len - len;
         meta.packet.bytes_mut().copy_within(..at, less);

@@ -289,8 +289,9 @@ fn insert(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
     if inherited(meta.packet.bytes(), true)?.next_header != protocol::IPV6 {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     }
+    let frame = meta.link_layer();
     insert_srh(&mut meta.packet, &policy.header)?;
-    meta.inserted(policy.header.len());
+    meta.inserted(policy.header.len(), frame);
     Ok(())
 }
 

@@ -120,7 +120,7 @@ fn run_once<const COUNT: bool>(
         meta.wrapped(outcome.wrapped, frame);
     }
     if outcome.inserted > 0 {
-        meta.inserted(outcome.inserted);
+        meta.inserted(outcome.inserted, frame);
     }
     if meta.extra.growth != 0 && meta.packet.len() < before {
         meta.shortened(before - meta.packet.len());

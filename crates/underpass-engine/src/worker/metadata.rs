@@ -342,12 +342,16 @@ impl PacketMeta {
         }
     }
 
-    /// Takes note that an SRH of `len` bytes was inserted.
-    pub(crate) fn inserted(&mut self, len: usize) {
+    /// Takes note that a header of `len` bytes was inserted. The headers before it moved over the Ethernet header: `frame`,
+    /// as it was before, is put where it is found again, because where the packet goes may be a headend of frames.
+    pub(crate) fn inserted(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
         // Into headers of this router's own it goes with them.
         let place = if self.extra.wrapping > 0 { &mut self.extra.wrapping } else { &mut self.extra.inserted };
         *place = place.saturating_add(len as u16);
         self.grown(len);
+        if let Some(frame) = frame {
+            self.put_link_layer(frame);
+        }
     }
 
     /// Takes note that the packet became `len` bytes longer.
