@@ -143,6 +143,19 @@ case(
     base=VRF,
 )
 
+for kind in ("ipip", "gre", "gretap", "ip6gretap"):
+    ends = "local 2001:db8:2::1 remote 2001:db8:2::2" if kind.startswith("ip6") else "local 198.51.100.1 remote 198.51.100.2"
+    address = "address 02:00:00:00:00:77" if kind.endswith("tap") else ""
+    Case(
+        f"qos/mirror-around/{kind}",
+        "What leaves by a port is mirrored into a tunnel whose packets leave there: they are not mirrored again.",
+        BASE
+        + ["tc qdisc add dev p1 clsact", f"ip link add tun1 {address} type {kind} {ends}", "ip link set tun1 addrgenmode none", "ip link set tun1 up"]
+        + [f"tc filter add dev p1 egress protocol {'all' if kind.startswith('ip6') else 'ip'} prio 1 matchall action mirred egress mirror dev tun1"],
+        [("IPv4", "p0", ether(ip4() / udp(20)))],
+        shows=["tc -s filter show dev p1 egress"],
+    )
+
 for name, doc, actions in [
     ("mirror", "A packet is mirrored to the device that it leaves by: the copy is not mirrored again.", "mirred egress mirror dev p1"),
     ("redirect", "A packet is redirected to the device that it leaves by: its second way is a loop.", "mirred egress redirect dev p1"),

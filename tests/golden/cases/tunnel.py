@@ -281,6 +281,21 @@ for kind, mtu in MTU.items():
                 ends="local 198.51.100.1",
                 after=["ip route replace 10.7.0.0/16 via 198.51.100.2 dev tun1 onlink"],
             )
+    if kind == "gretap":
+        into(
+            f"{kind}/to-the-neighbour",
+            f"{kind}: no far end: that of the gateway, in IPv6 an IPv4-compatible one",
+            kind,
+            "nopmtudisc",
+            FOUR[:2] + SIX[:1],
+            ends="local 198.51.100.1",
+            after=[
+                f"ip neigh add 198.51.100.2 lladdr {FAR_MAC} dev tun1 nud permanent",
+                f"ip neigh add ::198.51.100.2 lladdr {FAR_MAC} dev tun1 nud permanent",
+                "ip route replace 10.7.0.0/16 via 198.51.100.2 dev tun1 onlink",
+                "ip -6 route replace 2001:db8:7::/48 via ::198.51.100.2 dev tun1 onlink",
+            ],
+        )
     if "gre" in kind:
         for option, doc in [
             ("key 7", "a key"),

@@ -65,6 +65,25 @@ for kind in ALL_KINDS:
         (PORT_IN,),
     )
     case(
+        f"narrow/{kind}",
+        f"What comes in by a port is sent by an external {kind}, and is too long for the way: who hears of it.",
+        kind,
+        coming(f"protocol all prio 1 matchall {key(kind)} pipe {TO_TUNNEL}") + ["ip link set p1 mtu 1400"],
+        [("IPv4", ip4(IN4) / udp(1400)), ("IPv4, don't fragment", ip4(IN4, flags="DF") / udp(1400))]
+        + ([("IPv6", ip6(IN6) / udp(1400)), ("again", ip6(IN6) / udp(1400))] if kind != "ipip" else []),
+        (PORT_IN,),
+        links=not kind.startswith("ip6gre"),
+    )
+    if ends_of(kind) == HERE6:
+        case(
+            f"from-remote/{kind}",
+            f"What an action sends by an external {kind} to where it is from goes there.",
+            kind,
+            leaving(f"protocol all prio 1 matchall {key(kind)}"),
+            [("from the other end", ip6(IN6, src="2001:db8:2::2") / udp())],
+            (OUT,),
+        )
+    case(
         f"least/{kind}",
         f"Into {kind} without an id, a TTL and a checksum.",
         kind,

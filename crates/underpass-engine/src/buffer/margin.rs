@@ -5,7 +5,7 @@
 use super::{MARGIN, OFFLOAD, Packet, TAGGED};
 
 /// Where in the margin a [`Tag`] lies.
-const TAG: usize = 32;
+const TAG: usize = 16;
 
 /// What was left to the one who sends a packet: an unfinished checksum, a segment that is to be cut.
 /// A packet that comes from a kernel's socket on the same machine has one; see virtio 1.2 section 5.1.6.
@@ -57,6 +57,8 @@ pub struct Tag {
     /// How often it had been encapsulated when it came into the qdisc of a tunnel; in the upper half how often it had been
     /// redirected when it went into one.
     pub nested: u8,
+    /// The links that it was redirected to be sent by then, plus 1; 0: none.
+    pub through: [u32; 3],
     /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such
     /// packets; 0: it has one.
     pub headless: u16,
@@ -85,6 +87,8 @@ struct Stored {
     size: u16,
     kind: SegmentKind,
 }
+
+const _: () = assert!(size_of::<Stored>() <= TAG && TAG + size_of::<Tag>() <= MARGIN);
 
 impl Packet {
     /// Whether something is left to be done before it is sent: [`Packet::offload`].

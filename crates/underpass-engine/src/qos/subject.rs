@@ -62,6 +62,21 @@ impl Nest {
         Self { depth: self.depth + 1, ..self }
     }
 
+    /// What a packet remembers of them where it goes on, out of those that are looked at later.
+    pub(crate) fn through(&self) -> [u32; 3] {
+        let [links @ .., _] = self.links;
+        links.map(|link| link.map_or(0, |link| link.0 + 1))
+    }
+
+    /// They are as many as a packet remembers of when it went on, if it has not been redirected since.
+    pub(crate) fn behind(self, depth: u8, through: [u32; 3]) -> Self {
+        if depth <= self.depth {
+            return self;
+        }
+        let [a, b, c] = through.map(|link| link.checked_sub(1).map(LinkId));
+        Self { depth, links: [a, b, c, None], ..self }
+    }
+
     /// One more, to come in somewhere. What `leaves` is put aside first, and is in the midst of none then: `netif_rx`.
     pub(crate) fn to_receive(self, leaves: bool) -> Self {
         let known = if leaves { Self::default() } else { Self { depth: self.depth + 1, ..self } };

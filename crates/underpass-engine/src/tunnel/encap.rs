@@ -398,7 +398,9 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     let bytes = meta.packet.bytes();
     let six = inside == InnerProtocol::Ip6
         || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
-    if six && tunnel.kind.is_over_ipv6() && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
+    // It looks at the end of the device, which has none where a route says it.
+    let own = tunnel.kind.is_over_ipv6() && tunnel.config.role != TunnelRole::Route;
+    if six && own && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
     }
     let option = if limit.is_some() { limit::LEN } else { 0 };

@@ -13,7 +13,7 @@
 
 use underpass_packet::ethernet;
 
-use crate::buffer::{Packet, Tag};
+use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
 use crate::drops::DropReason;
 use crate::path::input::ethertype;
 use crate::qos::qdisc::{Enqueued, Origin};
@@ -148,9 +148,12 @@ pub(crate) fn send_into<const COUNT: bool, T: Trace>(
     }
     if past.1.depth > 0 {
         // Where the outer packet leaves it may be redirected again, but not for ever.
-        retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
+        retag(&mut packet, |tag| (tag.nested, tag.through) = (past.1.depth << 4, past.1.through()));
     }
     let mut meta = meta_into(packet, tunnel);
+    // Parameters of `tunnel_key` are a way to Linux, though one of which a `bareudp` learns nothing.
+    let key = !matches!(meta.packet.tag().tunnel, 0 | NO_TUNNEL_KEY);
+    meta.extra.unrouted = unrouted && (tunnel.kind.is_bare_udp() || !key);
     if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, tunnel) {
         count_refused(path, tunnel);
         path.slow_path_alone(view, meta, verdict, trace);

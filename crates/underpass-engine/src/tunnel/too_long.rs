@@ -124,7 +124,7 @@ fn fits(
         // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
         let told_at = left.max(LEAST_MTU6);
         return match version {
-            6 if inner_len > told_at => reported(meta, told_at),
+            6 if inner_len > told_at && !meta.extra.unrouted => reported(meta, 6, told_at),
             _ if over6 || dont_fragment(bytes) => Err(Verdict::drop(DropReason::TooBig)),
             _ => Ok(false),
         };
@@ -137,7 +137,7 @@ fn fits(
         };
         let left = (left + given).max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
         return if inner_len + given > left && matches!(version, 4 | 6) {
-            reported(meta, left)
+            reported(meta, version, left)
         } else {
             Err(Verdict::drop(DropReason::TooBig))
         };
@@ -151,13 +151,13 @@ fn fits(
                 return Err(Verdict::drop(DropReason::TooBig));
             }
             if inner_len > LEAST_MTU6 {
-                return reported(meta, LEAST_MTU6);
+                return reported(meta, 6, LEAST_MTU6);
             }
             allow_fragments(&mut meta.packet);
             Ok(false)
         }
-        6 if left >= LEAST_MTU6 => reported(meta, left),
-        4 if inner_stays => reported(meta, left),
+        6 if left >= LEAST_MTU6 => reported(meta, version, left),
+        4 if inner_stays => reported(meta, version, left),
         _ if locked => Ok(false),
         _ => Err(Verdict::drop(DropReason::TooBig)),
     }
@@ -184,13 +184,9 @@ pub(crate) fn exceeds_device(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Op
     if !concerned || outer_stays || fits || version == 6 && template.mtu < LEAST_MTU6 {
         return None;
     }
-    if version == 4 {
-        // Linux: `__icmp_send` needs a route.
-        return Some(Verdict::drop(DropReason::TooBig));
-    }
-    // Nor does it know by which link the packet came in.
+    // Linux does not know by which link the packet came in.
     meta.extra.flags |= TUNNELLED;
-    reported(meta, template.mtu).err()
+    reported(meta, version, template.mtu).err()
 }
 
 /// Makes an outer IPv4 header say that the packet may be fragmented.
@@ -204,8 +200,12 @@ fn allow_fragments(packet: &mut Packet) {
     }
 }
 
-/// Tells the sender of the packet inside how long it may be.
-fn reported(meta: &mut PacketMeta, left: u32) -> Result<bool, Verdict> {
+/// Tells the sender of the packet inside how long it may be; of IPv4 only if a route has led it there, as Linux's `__icmp_send`
+/// needs one.
+fn reported(meta: &mut PacketMeta, version: u8, left: u32) -> Result<bool, Verdict> {
+    if meta.extra.unrouted && version == 4 {
+        return Err(Verdict::drop(DropReason::TooBig));
+    }
     // The error subtracts what the packet has grown by.
     meta.extra.argument = left + u32::from(meta.extra.growth);
     Err(Verdict::Refuse(PacketError::notify(DropReason::TooBig, IcmpError::TooBig)))

@@ -145,7 +145,8 @@ fn send_redirected<const COUNT: bool, T: Trace>(
         Some(root) => {
             // Its filters may redirect it once more, to this very link: they are to know how often it was.
             let tag = packet.tag();
-            packet.set_tag(Tag { nested: tag.nested & 15 | from.nest.depth << 4, ..tag });
+            let nested = tag.nested & 15 | from.nest.depth << 4;
+            packet.set_tag(Tag { nested, through: from.nest.through(), ..tag });
             if queue_at_port(path, view, (to, root), packet, trace) == Enqueued::Dropped {
                 path.counters.add_tc_refused(counter, 0, 1);
             }
@@ -171,7 +172,8 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
         let Nest { depth, received, .. } = from.nest;
         let nested = tag.nested & 15 | depth << 4;
         // Linux does not look again whose it is. Here that is seen by its address where it goes on.
-        packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, received, ..tag });
+        let through = from.nest.through();
+        packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, through, received, ..tag });
         let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
             with_header(&mut packet, &place_of(to, link, true, None));

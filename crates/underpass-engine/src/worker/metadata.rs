@@ -79,6 +79,8 @@ pub(crate) struct ExtraMeta {
     pub(crate) entered: Option<Entered>,
     /// The sequence number that this tunnel has given it.
     pub(crate) sequence: Option<u32>,
+    /// A filter has sent it into its tunnel before a route could.
+    pub(crate) unrouted: bool,
 }
 
 /// A device that a packet has gone into, which counts it should it not go on from there.
@@ -159,6 +161,7 @@ impl ExtraMeta {
             outer: 0,
             entered: None,
             sequence: None,
+            unrouted: false,
         }
     }
 }

@@ -183,15 +183,14 @@ fn outer_source(router: &Router, parameters: &tunnel::Tunnel, given: bool) -> Ip
 pub(crate) fn gateway_tunnel(router: &Router, hop: &Hop) -> Option<(tunnel::Tunnel, Encap)> {
     let device = router.links.get(hop.oif)?.tunnel.as_deref()?;
     let parameters = device.parameters;
-    if !parameters.remote.is_unspecified() {
+    if parameters.external || !parameters.remote.is_unspecified() {
         return None;
     }
     let remote = match (parameters.kind, hop.gateway?) {
-        (Kind::Ipip | Kind::Sit, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => {
-            gateway
-        }
+        (Kind::Ipip | Kind::Sit | Kind::GreTap, gateway @ IpAddr::V4(_))
+        | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => gateway,
         // ::a.b.c.d, RFC 4291 section 2.5.5.1.
-        (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
+        (Kind::Sit | Kind::GreTap, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
             Ipv4Addr::from_bits(gateway.to_bits() as u32).into()
         }
         _ => return None,

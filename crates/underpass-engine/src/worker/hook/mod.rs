@@ -366,8 +366,8 @@ fn perform_mirred<const COUNT: bool>(
 
 /// The redirections of a packet, those before it was forwarded or went into a tunnel too.
 fn nest(packet: &Packet, place: &Place) -> Nest {
-    let (mut nest, tag) = (place.nest, packet.tag());
-    nest.depth = nest.depth.max(tag.nested >> 4);
+    let tag = packet.tag();
+    let mut nest = place.nest.behind(tag.nested >> 4, tag.through);
     nest.received = nest.received.max(tag.received);
     nest
 }
