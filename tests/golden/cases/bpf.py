@@ -1,6 +1,6 @@
 """End.BPF: the programs in tests/golden/bpf on packets."""
 
-from .endpoint import NOT_ENDED, OPAQUE, PADTLV, T100
+from .endpoint import NOT_ENDED, OPAQUE, PADTLV, T100, VRF_PORT
 from .frames import *
 
 
@@ -107,6 +107,28 @@ Case(
         ("End.DT6, then End.B6.Encaps", tagged(46)),
         ("BPF_REDIRECT to nowhere", tagged(30)),
         ("a mark for rules", tagged(39)),
+    ],
+)
+Case(
+    "endpoint/bpf-vrf",
+    "What comes in by a link of a VRF goes on from End.BPF, and is looked up by its program, in the VRF.",
+    VRF_PORT
+    + [
+        f"ip -6 route add fc00:77::{n}/128 encap seg6local action End.BPF endpoint obj bpf/{program}.o section seg6 dev p1"
+        for n, program in enumerate(["tag", "steer"], 1)
+    ],
+    [
+        (
+            f"{name}, {to}",
+            ether(routed(IPv6(src="2001:db8:5::5", dst=sid, hlim=9), [sid, to], 1, udp(), tag=tag)),
+        )
+        for name, sid, tag in [
+            ("BPF_OK", "fc00:77::1", 0),
+            ("End.T with table 0", "fc00:77::2", 20),
+            ("End.B6", "fc00:77::2", 24),
+            ("End.B6.Encaps", "fc00:77::2", 26),
+        ]
+        for to in ["fc00:88::1", "fc00:99::1"]
     ],
 )
 Case(

@@ -754,25 +754,29 @@ for name, action, base, dev, dst, kinds in DX:
             ],
         )
 
+# A port in a VRF whose table has a route to fc00:88::/32 of its own, and none to fc00:99::/32.
+VRF_PORT = [
+    "ip link set p0 up",
+    "ip link set p1 up",
+    "ip link add vrf100 type vrf table 100",
+    "ip link set vrf100 up",
+    "ip link set p0 master vrf100",
+    "ip addr add 2001:db8:1::1/64 dev p0 nodad",
+    "ip addr add 2001:db8:2::1/64 dev p1 nodad",
+    "ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:02 dev p0 nud permanent",
+    "ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:02:02 dev p1 nud permanent",
+    "ip neigh add 2001:db8:2::3 lladdr 02:00:00:00:02:03 dev p1 nud permanent",
+    "ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0 vrf vrf100",
+    "ip -6 route add fc00:88::/32 via 2001:db8:2::2 dev p1",
+    "ip -6 route add fc00:88::/32 via 2001:db8:2::3 dev p1 vrf vrf100",
+    "ip -6 route add fc00:99::/32 via 2001:db8:2::2 dev p1",
+]
 IN_VRF = ["fc00:77::1", "fc00:77::2", "fc00:77::3", "fc00:77::4"]
 Case(
     "endpoint/vrf-ingress",
     "What comes in by a link of a VRF goes on from End, End.X and End.DX6 to :: by the VRF; a table that is not there.",
-    [
-        "ip link set p0 up",
-        "ip link set p1 up",
-        "ip link add vrf100 type vrf table 100",
-        "ip link set vrf100 up",
-        "ip link set p0 master vrf100",
-        "ip addr add 2001:db8:1::1/64 dev p0 nodad",
-        "ip addr add 2001:db8:2::1/64 dev p1 nodad",
-        "ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:02 dev p0 nud permanent",
-        "ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:02:02 dev p1 nud permanent",
-        "ip neigh add 2001:db8:2::3 lladdr 02:00:00:00:02:03 dev p1 nud permanent",
-        "ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0 vrf vrf100",
-        "ip -6 route add fc00:88::/32 via 2001:db8:2::2 dev p1",
-        "ip -6 route add fc00:88::/32 via 2001:db8:2::3 dev p1 vrf vrf100",
-        "ip -6 route add fc00:99::/32 via 2001:db8:2::2 dev p1",
+    VRF_PORT
+    + [
         "ip -6 route add fc00:77::1/128 encap seg6local action End count dev p1",
         "ip -6 route add fc00:77::2/128 encap seg6local action End.X nh6 2001:db8:2::2 count dev p1",
         "ip -6 route add fc00:77::3/128 encap seg6local action End.T table 77 count dev p1",

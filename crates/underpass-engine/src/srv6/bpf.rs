@@ -99,7 +99,7 @@ pub(crate) fn next_segment(packet: &mut Packet, check: &Check<'_>) -> Result<usi
 pub(crate) fn run(
     machine: &mut Machine,
     packet: &mut Packet,
-    (bpf, at): (&Bpf, usize),
+    (bpf, own, at): (&Bpf, LookupId, usize),
     keys: Option<&Keys>,
     general: General<'_>,
     (ifindex, mark): (u32, u32),
@@ -119,6 +119,7 @@ pub(crate) fn run(
     let mut skb = Skb {
         packet,
         bpf,
+        own,
         keys,
         general,
         find,
@@ -146,7 +147,7 @@ pub(crate) fn run(
     let (header, _) =
         ipv6::Header::ref_from_prefix(skb.packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let next = match returned {
-        BPF_OK => BpfNext::Look(bpf.lookup, header.destination()),
+        BPF_OK => BpfNext::Look(own, header.destination()),
         _ => skb.next,
     };
     let Skb { wrapped, inserted, unusual, .. } = skb;
@@ -161,6 +162,8 @@ fn destination(packet: &Packet) -> Option<Ipv6Addr> {
 struct Skb<'s, F> {
     packet: &'s mut Packet,
     bpf: &'s Bpf,
+    /// The tables that table 0 stands for.
+    own: LookupId,
     keys: Option<&'s Keys>,
     general: General<'s>,
     find: F,
@@ -284,15 +287,17 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         let done = match action {
             END_X | END_T | END_DT6 if !self.has_valid_srh() => Err(EBADMSG),
             END_X => match <[u8; 16]>::try_from(parameter) {
-                Ok(address) => self.look(Some(self.bpf.lookup), Some(address.into()), mark),
+                Ok(address) => self.look(Some(self.own), Some(address.into()), mark),
                 Err(_) => Err(EINVAL),
             },
             END_T => match table() {
-                Some(table) => self.look(self.bpf.table(table), None, mark),
+                Some(table) => self.look(self.bpf.table(table, self.own), None, mark),
                 None => Err(EINVAL),
             },
             END_DT6 => match table() {
-                Some(table) => self.decapsulate().and_then(|()| self.look(self.bpf.table(table), None, mark)),
+                Some(table) => {
+                    self.decapsulate().and_then(|()| self.look(self.bpf.table(table, self.own), None, mark))
+                }
                 None => Err(EINVAL),
             },
             END_B6 | END_B6_ENCAP if self.srh.is_some() && !self.has_valid_srh() => Err(EBADMSG),
@@ -379,7 +384,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         // Into headers of this router's own it goes with them.
         *(if self.wrapped > 0 { &mut self.wrapped } else { &mut self.inserted }) += srh.len();
         self.sign()?;
-        self.look(Some(self.bpf.lookup), None, mark)?;
+        self.look(Some(self.own), None, mark)?;
         self.refresh();
         Ok(())
     }
@@ -416,7 +421,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         place[0] = protocol::IPV6;
         self.wrapped += ipv6::Header::LEN + srh.len();
         self.sign()?;
-        self.look(Some(self.bpf.lookup), None, mark)?;
+        self.look(Some(self.own), None, mark)?;
         self.refresh();
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::path::rules;
 use crate::srv6;
 use crate::srv6::bpf::{BpfNext, Found};
 use crate::tables::{Action, ActionId, Bpf, Discard};
-use crate::worker::metadata::{MAX_LOOKUPS, PacketMeta};
+use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, MAX_LOOKUPS, PacketMeta};
 use crate::worker::path::{Path, Worker};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -106,10 +106,13 @@ fn run_once<const COUNT: bool>(
     let find =
         |packet: &[u8], lookup, address, mark| found(view, rules::find6(view, packet, lookup, address, mark));
     let before = meta.packet.len();
+    // Looked up as what comes in by its link is, as behind all SIDs that name no tables: `seg6_lookup_any_nexthop`.
+    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF));
+    let own = link.map_or(bpf.lookup, |link| link.lookup);
     let outcome = srv6::run_program(
         machine,
         &mut meta.packet,
-        (bpf, srh),
+        (bpf, own, srh),
         view.tables.hmac_keys(view.guard),
         general,
         mark,

@@ -352,7 +352,7 @@ pub enum Behaviour {
 pub struct Bpf {
     /// The program.
     pub program: Arc<Program>,
-    /// The tables of the SID's own routing instance.
+    /// The tables of the SID's own routing instance, where a packet is looked up that came in behind a label.
     pub lookup: LookupId,
     /// The tables that a program can name, by their numbers, in rising order.
     pub tables: Box<[(u32, LookupId)]>,
@@ -363,10 +363,10 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// The tables of a number; 0 are the SID's own.
-    pub(crate) fn table(&self, number: u32) -> Option<LookupId> {
+    /// The tables of a number; 0 are `own`.
+    pub(crate) fn table(&self, number: u32, own: LookupId) -> Option<LookupId> {
         match number {
-            0 => Some(self.lookup),
+            0 => Some(own),
             number => {
                 let place = self.tables.binary_search_by_key(&number, |(number, _)| *number).ok()?;
                 self.tables.get(place).map(|(_, lookup)| *lookup)
