@@ -23,14 +23,14 @@ pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u1
     }
     let ethertype = header.ethertype.get();
     if ethertype == ethernet::IPV6 {
-        return match crate::path::ipv6::check(packet) {
+        return match ipv6::check(packet) {
             Ok(checked) if checked.unusual || !link.forward6 => (Verdict::Unusual, 0, checked.len),
             Ok(checked) => (Verdict::Look6(link.lookup), checked.destination.to_bits(), checked.len),
             Err(reason) => (Verdict::drop(reason), 0, packet.len()),
         };
     }
     if ethertype == ethernet::IPV4 {
-        return match crate::path::ipv4::check(packet) {
+        return match ipv4::check(packet) {
             Ok(checked) if checked.unusual || !link.forward4 => (Verdict::Unusual, 0, checked.len),
             Ok(checked) => (Verdict::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
             Err(reason) => (Verdict::drop(reason), 0, packet.len()),
@@ -60,7 +60,7 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
 pub(crate) fn ethertype(meta: &PacketMeta) -> u16 {
     if meta.is(LABELLED) {
         ethernet::MPLS
-    } else if crate::path::ipv6::is(&meta.packet) {
+    } else if ipv6::is(&meta.packet) {
         ethernet::IPV6
     } else {
         ethernet::IPV4

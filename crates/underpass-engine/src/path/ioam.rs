@@ -1,5 +1,5 @@
-//! IOAM traces: the option of RFC 9486 inserted into packets (`encap ioam6`), and the traces of passing
-//! packets filled, RFC 9197 section 4.4. Linux: `net/ipv6/ioam6_iptunnel.c`, `ipv6_hop_ioam`.
+//! IOAM traces inserted into packets (`encap ioam6`): the option of RFC 9486. Linux: `net/ipv6/ioam6_iptunnel.c`. The traces
+//! of packets that pass are filled in `ioam_trace.rs`.
 
 use std::net::Ipv6Addr;
 

@@ -243,7 +243,7 @@ impl<const COUNT: bool> Path<COUNT> {
             count_unlooked(self, meta, reason);
         }
         if reason == DropReason::EtherTypeUnknown
-            || reason == DropReason::VlanUnknown && crate::worker::path::is_of_nobody(meta.packet.bytes())
+            || reason == DropReason::VlanUnknown && is_of_nobody(meta.packet.bytes())
         {
             self.counters.add_link_drops(meta.ingress, Direction::Receive, 1);
         }
