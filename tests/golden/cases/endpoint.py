@@ -783,7 +783,7 @@ Case(
         "ip -6 route add fc00:77::4/128 encap seg6local action End.DX6 nh6 :: count dev p1",
     ],
     [
-        (f"{name}, {to}", ether(routed(IPv6(src="2001:db8:5::5", dst=sid, hlim=9), [to, sid], 1, udp())))
+        (f"{name}, {to}", ether(routed(IPv6(src="2001:db8:5::5", dst=sid, hlim=9), [sid, to], 1, udp())))
         for name, sid in zip(["End", "End.X", "End.T"], IN_VRF)
         for to in ["fc00:88::1", "fc00:99::1"]
     ]
