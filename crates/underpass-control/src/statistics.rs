@@ -3,7 +3,6 @@
 use underpass_engine::counters::{Count, Direction, MplsCount, Totals};
 use underpass_engine::drops::DropReason;
 use underpass_netlink::Encap;
-use underpass_netlink::seg6local::Action;
 use underpass_netlink::tc::{self, Statistics};
 use underpass_packet::mpls::IPV6_EXPLICIT_NULL;
 
@@ -131,23 +130,6 @@ fn name_of(handle: u32) -> String {
     }
 }
 
-const fn name(action: Action) -> &'static str {
-    match action {
-        Action::End => "End",
-        Action::EndX => "End.X",
-        Action::EndT => "End.T",
-        Action::EndDX2 => "End.DX2",
-        Action::EndDX6 => "End.DX6",
-        Action::EndDX4 => "End.DX4",
-        Action::EndDT6 => "End.DT6",
-        Action::EndDT4 => "End.DT4",
-        Action::EndB6 => "End.B6",
-        Action::EndB6Encaps => "End.B6.Encaps",
-        Action::EndBpf => "End.BPF",
-        Action::EndDT46 => "End.DT46",
-    }
-}
-
 impl Router {
     /// What became of all packets.
     pub fn totals(&self) -> Totals {
@@ -219,7 +201,7 @@ impl Router {
                         sids.push(SidCount {
                             prefix: format!("{}/{}", family.address(prefix.bits), prefix.len),
                             table: *table,
-                            behaviour: name(local.action),
+                            behaviour: local.action.name(),
                             count: underpass_engine::counters::Count {
                                 packets: counts.packets,
                                 bytes: counts.bytes,

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libc::{AF_INET6, EINVAL, EOPNOTSUPP};
+use strum::VariantArray;
 
 use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
@@ -64,7 +65,7 @@ pub const FLAVOR_USD: u32 = 1 << 3;
 pub const FLAVOR_NEXT_CSID: u32 = 1 << 4;
 
 /// `SEG6_LOCAL_ACTION_*` that Linux implements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, VariantArray)]
 #[repr(u32)]
 pub enum Action {
     /// RFC 8986 section 4.1.
@@ -94,20 +95,23 @@ pub enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 12] = [
-        Self::End,
-        Self::EndX,
-        Self::EndT,
-        Self::EndDX2,
-        Self::EndDX6,
-        Self::EndDX4,
-        Self::EndDT6,
-        Self::EndDT4,
-        Self::EndB6,
-        Self::EndB6Encaps,
-        Self::EndBpf,
-        Self::EndDT46,
-    ];
+    /// Its name, as `ip` writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::End => "End",
+            Self::EndX => "End.X",
+            Self::EndT => "End.T",
+            Self::EndDX2 => "End.DX2",
+            Self::EndDX6 => "End.DX6",
+            Self::EndDX4 => "End.DX4",
+            Self::EndDT6 => "End.DT6",
+            Self::EndDT4 => "End.DT4",
+            Self::EndB6 => "End.B6",
+            Self::EndB6Encaps => "End.B6.Encaps",
+            Self::EndBpf => "End.BPF",
+            Self::EndDT46 => "End.DT46",
+        }
+    }
 
     /// The attribute without which the action is refused; 0 for none.
     const fn required(self) -> u16 {
@@ -267,7 +271,7 @@ impl Seg6Local {
         }
         let attributes = encap.parse_nested(&POLICY, Validate::Liberal)?;
         let number = attributes.get(ACTION).ok_or(RequestError::errno(EINVAL))?.u32();
-        let action = Action::ALL.into_iter().find(|&action| action as u32 == number);
+        let action = Action::VARIANTS.iter().copied().find(|&action| action as u32 == number);
         let action = action.ok_or(RequestError::errno(EINVAL))?;
         if action.required() != 0 && attributes.get(action.required()).is_none() {
             return Err(RequestError::errno(EINVAL));
@@ -360,7 +364,7 @@ mod tests {
     /// actions that it does not have (End.BM).
     #[test]
     fn required_attributes() {
-        for action in Action::ALL {
+        for &action in Action::VARIANTS {
             let refused = parse(|reply| reply.u32(ACTION, action as u32));
             assert_eq!(refused.is_ok(), action == Action::End, "{action:?}");
         }
@@ -412,7 +416,7 @@ mod tests {
     /// refused as there, and other actions ignore the attribute, as there.
     #[test]
     fn flavours_per_action() {
-        for action in Action::ALL {
+        for &action in Action::VARIANTS {
             let with = |operations| {
                 parse(|reply| {
                     reply.u32(ACTION, action as u32);
@@ -460,9 +464,9 @@ mod tests {
             let length = |bytes: u8| if csid { bytes * 8 } else { 0 };
             Flavors { operations, block: length(block), node_function: length(node) }
         });
-        (0..Action::ALL.len(), any::<u32>(), segments(), any::<bool>(), proptest::option::of(csid)).prop_map(
-            |(action, n, list, counted, csid)| {
-                let action = Action::ALL[action];
+        (0..Action::VARIANTS.len(), any::<u32>(), segments(), any::<bool>(), proptest::option::of(csid))
+            .prop_map(|(action, n, list, counted, csid)| {
+                let action = Action::VARIANTS[action];
                 let reads = |kind| action.reads(kind).then_some(());
                 let vrf = action != Action::EndDT6 || n % 2 == 0;
                 Seg6Local {
@@ -477,8 +481,7 @@ mod tests {
                     counted,
                     flavors: csid.filter(|_| action.reads(FLAVORS)),
                 }
-            },
-        )
+            })
     }
 
     proptest! {

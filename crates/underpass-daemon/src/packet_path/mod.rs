@@ -245,25 +245,21 @@ fn insertion(f: &mut Formatter<'_>, ioam: &Ioam) -> fmt::Result {
 }
 
 fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Result {
+    write!(f, "{}", endpoint.behaviour.name())?;
     match &endpoint.behaviour {
-        Behaviour::End { .. } => write!(f, "End")?,
-        Behaviour::X(via) => write!(f, "End.X nh6 {}", via.address)?,
-        Behaviour::T { .. } => write!(f, "End.T")?,
-        Behaviour::DX2 { link } => write!(f, "End.DX2 oif {}", link_name(names.names, *link))?,
-        Behaviour::DX4(via) => write!(f, "End.DX4 nh4 {}", via.address)?,
-        Behaviour::DX6(via) => write!(f, "End.DX6 nh6 {}", via.address)?,
-        Behaviour::DT4 { .. } => write!(f, "End.DT4")?,
-        Behaviour::DT6 { .. } => write!(f, "End.DT6")?,
-        Behaviour::DT46 { .. } => write!(f, "End.DT46")?,
-        Behaviour::Bpf(bpf) => write!(f, "End.BPF, {:?}", bpf.program)?,
-        Behaviour::B6(headend) => {
-            write!(f, "End.B6 ")?;
+        Behaviour::X(via) | Behaviour::DX6(via) => write!(f, " nh6 {}", via.address)?,
+        Behaviour::DX4(via) => write!(f, " nh4 {}", via.address)?,
+        Behaviour::DX2 { link } => write!(f, " oif {}", link_name(names.names, *link))?,
+        Behaviour::Bpf(bpf) => write!(f, ", {:?}", bpf.program)?,
+        Behaviour::B6(headend) | Behaviour::B6Encaps(headend) => {
+            write!(f, " ")?;
             policy(f, headend)?;
         }
-        Behaviour::B6Encaps(headend) => {
-            write!(f, "End.B6.Encaps ")?;
-            policy(f, headend)?;
-        }
+        Behaviour::End { .. }
+        | Behaviour::T { .. }
+        | Behaviour::DT4 { .. }
+        | Behaviour::DT6 { .. }
+        | Behaviour::DT46 { .. } => {}
     }
     if let Some(flavours) = &endpoint.flavours {
         let csid = flavours.next_csid.is_some();

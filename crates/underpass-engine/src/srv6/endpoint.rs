@@ -142,24 +142,6 @@ pub(crate) fn endpoint<'s>(
     }
 }
 
-/// The name of a behaviour, as `ip` writes it.
-pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
-    match behaviour {
-        Behaviour::End { .. } => "End",
-        Behaviour::X(_) => "End.X",
-        Behaviour::T { .. } => "End.T",
-        Behaviour::DX2 { .. } => "End.DX2",
-        Behaviour::DX4(_) => "End.DX4",
-        Behaviour::DX6(_) => "End.DX6",
-        Behaviour::DT4 { .. } => "End.DT4",
-        Behaviour::DT6 { .. } => "End.DT6",
-        Behaviour::DT46 { .. } => "End.DT46",
-        Behaviour::B6(_) => "End.B6",
-        Behaviour::B6Encaps(_) => "End.B6.Encaps",
-        Behaviour::Bpf(_) => "End.BPF",
-    }
-}
-
 /// Takes packets through their SIDs, from the first on, as long as the look-ups of these are known. The one that follows
 /// them.
 #[inline(never)]

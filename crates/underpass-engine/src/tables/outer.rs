@@ -8,7 +8,7 @@ use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
 
 use crate::limiter::Nanos;
 
-use super::tunnels::{Class, TunnelMatch, found_by};
+use super::tunnel_match::{Class, TunnelMatch, found_by};
 use super::{
     DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, PrecomputedDecap, PrecomputedEncap, SourcePort, Tunnel,
     TunnelKind, TunnelMode, TunnelTos,

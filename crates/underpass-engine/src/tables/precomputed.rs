@@ -1,7 +1,7 @@
 //! What the fast path reads of a tunnel, in one cache line each way: the outer header, if it is precomputed, with what
 //! of it depends on the packet; and the end where packets come out, if little is looked at there.
 
-use super::tunnels::{Ingress, TunnelMatch, found_by};
+use super::tunnel_match::{Ingress, TunnelMatch, found_by};
 use super::{
     ADDRESS, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Link, LinkId, LookupId,
     NextHopId, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode,

@@ -100,6 +100,20 @@ pub enum TunnelKind {
 }
 
 impl TunnelKind {
+    /// Its name, as `ip` writes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ipip => "ipip",
+            Self::Sit => "sit",
+            Self::Gre => "gre",
+            Self::Gretap => "gretap",
+            Self::Ip6tnl => "ip6tnl",
+            Self::Ip6gre => "ip6gre",
+            Self::Ip6gretap => "ip6gretap",
+            Self::Bareudp | Self::Bareudp6 => "bareudp",
+        }
+    }
+
     /// Whether the outer header is IPv6.
     #[inline(always)]
     pub const fn is_over_ipv6(self) -> bool {

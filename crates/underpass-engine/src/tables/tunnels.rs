@@ -9,92 +9,12 @@ use strum::EnumCount as _;
 use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
+use super::tunnel_match::{CHAINS, Class, Ingress, TunnelMatch, bits, chain, end_of, found_by, normal};
 use super::{
-    Exceptions, FouPayload, FouPort, Guard, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap,
-    PrecomputedEncap, StoredTunnel, Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
+    Exceptions, FouPayload, FouPort, Guard, InnerProtocol, Link, LinkId, PrecomputedDecap, PrecomputedEncap,
+    StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::publish::{Retirer, Slab, prefetch};
-
-/// An address as a number; 0: unspecified.
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// What a tunnel is found by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TunnelMatch {
-    /// The address that the outer packet is for, as a number.
-    pub(crate) local: u128,
-    /// Where it comes from.
-    pub(crate) remote: u128,
-    /// The key of its GRE header.
-    pub(crate) key: Option<u32>,
-}
-
-/// Which addresses a tunnel has, in the order of Linux's look-up over IPv4 (`ip_tunnel_lookup`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::EnumCount)]
-pub(super) enum Class {
-    Both,
-    Remote,
-    Local,
-    Neither,
-    External,
-    Fallback,
-}
-
-impl Class {
-    /// The order over IPv4, and over IPv6 (`ip6_tnl_lookup`; `ip6gre_tunnel_lookup` has that of IPv4).
-    const ORDER: [Self; Self::COUNT] =
-        [Self::Both, Self::Remote, Self::Local, Self::Neither, Self::External, Self::Fallback];
-    const ORDER6: [Self; Self::COUNT] =
-        [Self::Both, Self::Local, Self::Remote, Self::Neither, Self::External, Self::Fallback];
-
-    fn of(tunnel: &Tunnel) -> Option<Self> {
-        match (tunnel.role, tunnel.local.is_unspecified(), tunnel.remote.is_unspecified()) {
-            (TunnelRole::Route, ..) => None,
-            (TunnelRole::External, ..) => Some(Self::External),
-            (TunnelRole::Fallback, ..) => Some(Self::Fallback),
-            (TunnelRole::Device, false, false) => Some(Self::Both),
-            (TunnelRole::Device, true, false) => Some(Self::Remote),
-            (TunnelRole::Device, false, true) => Some(Self::Local),
-            (TunnelRole::Device, true, true) => Some(Self::Neither),
-        }
-    }
-
-    /// What of an arrival such tunnels are found by.
-    #[inline(always)]
-    fn seen(self, tunnel_match: TunnelMatch) -> TunnelMatch {
-        match self {
-            Self::Both => tunnel_match,
-            Self::Remote => TunnelMatch { local: 0, ..tunnel_match },
-            Self::Local => TunnelMatch { remote: 0, ..tunnel_match },
-            Self::Neither => TunnelMatch { local: 0, remote: 0, ..tunnel_match },
-            Self::External | Self::Fallback => TunnelMatch { local: 0, remote: 0, key: None },
-        }
-    }
-}
-
-/// What a tunnel is found by, and the place of its chain.
-pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
-    let class = Class::of(tunnel)?;
-    let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
-    let tunnel_match = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
-    Some((class, class.seen(normal(tunnel.kind, tunnel_match))))
-}
-
-/// Over IPv6 no key is key 0, as in Linux.
-#[inline(always)]
-fn normal(kind: TunnelKind, tunnel_match: TunnelMatch) -> TunnelMatch {
-    match kind {
-        TunnelKind::Ip6gre | TunnelKind::Ip6gretap => {
-            TunnelMatch { key: Some(tunnel_match.key.unwrap_or(0)), ..tunnel_match }
-        }
-        _ => tunnel_match,
-    }
-}
 
 /// More tunnels than these are asked for before they are read. A thousand are not: by their turn, out of them, that takes 91
 /// clocks instead of 112 (`ipip-decap-1000`). Where it pays again is not measured.
@@ -103,48 +23,8 @@ const MANY: u32 = 2048;
 const TUNNEL_BITS: u32 = 20;
 /// Bits of a [`super::FouPortId`].
 const FOU_BITS: u32 = 17;
-/// Chains that tunnels are found in.
-const CHAINS: usize = 1 << 16;
-
-/// Which chain a tunnel is in.
-#[inline(always)]
-fn chain(kind: TunnelKind, class: Class, TunnelMatch { local, remote, key }: TunnelMatch) -> usize {
-    let fold = |address: u128| (address as u64) ^ ((address >> 64) as u64).rotate_left(23);
-    let addresses = fold(remote) ^ fold(local).rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15;
-    let other =
-        u64::from(key.map_or(0, |key| key ^ 0x5bd1_e995)) ^ (kind as u64) << 40 ^ (class as u64) << 48;
-    let product = u128::from(addresses) * u128::from(other ^ 0xd6e8_feb8_6659_fd93);
-    ((product >> 64) as u64 ^ product as u64) as usize >> 7 & (CHAINS - 1)
-}
-
-/// Which chain a tunnel is in by where it goes.
-fn end_of(remote: IpAddr) -> usize {
-    chain(TunnelKind::Ipip, Class::Remote, TunnelMatch { local: 0, remote: bits(remote), key: None })
-}
-
 fn zeroed(len: usize) -> Box<[AtomicU32]> {
     <[AtomicU32]>::new_box_zeroed_with_elems(len).unwrap_or_default()
-}
-
-/// Where an outer packet has come in.
-#[derive(Clone, Copy)]
-pub(crate) struct Ingress {
-    pub(crate) link: LinkId,
-    pub(crate) instance: LookupId,
-    /// Whether the link is in a VRF.
-    pub(crate) in_vrf: bool,
-}
-
-impl Ingress {
-    /// Whether something bound there is meant.
-    #[inline(always)]
-    pub(super) fn is(self, bound: Option<TunnelBound>) -> bool {
-        match bound {
-            None => true,
-            Some(TunnelBound::Link(link)) => link == self.link,
-            Some(TunnelBound::Instance(instance)) => instance == self.instance,
-        }
-    }
 }
 
 /// The bit of a protocol of packets inside others, over IPv4 or over IPv6; 0 for any other.

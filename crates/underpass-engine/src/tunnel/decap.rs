@@ -18,7 +18,6 @@ use crate::tables::{
     TunnelRole,
 };
 use crate::trace::{Event, Trace};
-use crate::tunnel::encap::name;
 use crate::tunnel::find::{
     Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, is_foreign, is_local4, is_refused,
     is_tunnelled, key_of, not_forwarded, protocol_of,
@@ -382,7 +381,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     if let Err(reason) = check(&meta.packet, tunnel, outer, &found) {
         return refuse(reason);
     }
-    trace.step(Event::Behaviour(name(tunnel.kind)), &meta.packet);
+    trace.step(Event::Behaviour(tunnel.kind.name()), &meta.packet);
     if meta.packet.offload().is_some_and(|offload| offload.start < at) {
         // Linux leaves the checksum of GRE to the device.
         meta.packet.clear_offload();

@@ -10,6 +10,7 @@ pub(crate) mod from_host;
 pub(crate) mod hook;
 pub(crate) mod limit;
 pub(crate) mod outer;
+pub(crate) mod outer_address;
 pub(crate) mod path_mtu;
 pub(crate) mod relay;
 pub(crate) mod too_long;

@@ -345,7 +345,7 @@ impl<const COUNT: bool> Path<COUNT> {
         sid: &Endpoint,
         trace: &mut T,
     ) -> Verdict {
-        trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &meta.packet);
+        trace.step(Event::Behaviour(sid.behaviour.name()), &meta.packet);
         // Bytes are counted as the packet came, its outer headers included.
         let bytes = meta.packet.len();
         let mut unusual = false;

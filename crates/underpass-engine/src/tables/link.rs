@@ -1,0 +1,86 @@
+//! A link as workers find it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{HookId, IoamLink, LookupId, QdiscId};
+use crate::buffer::PortId;
+use crate::hmac::Require;
+
+/// A link of the router, as the packet path needs it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The Linux interface index.
+    pub ifindex: u32,
+    /// The port by which packets of the link come and go; `None` for `lo` and `vrf`.
+    pub port: Option<PortId>,
+    /// Administratively up and with carrier.
+    pub up: bool,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Longest layer-3 packet, in bytes.
+    pub mtu: u32,
+    /// The tables that a packet received here is looked up in (VRF and policy rules applied).
+    pub lookup: LookupId,
+    /// Whether IPv4 packets received here may be forwarded.
+    pub forward4: bool,
+    /// Whether IPv6 packets received here may be forwarded.
+    pub forward6: bool,
+    /// The source of ICMP errors that are sent by this link, if it has an IPv4 address.
+    pub source4: Option<Ipv4Addr>,
+    /// Whether it has no IPv4 address of its own.
+    pub bare4: bool,
+    /// Whether it is the device of a VRF.
+    pub vrf: bool,
+    /// Whether it is that, or enslaved to one.
+    pub in_vrf: bool,
+    /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
+    pub source6: Option<Ipv6Addr>,
+    /// Its IPv6 addresses.
+    pub own6: Box<[Ipv6Addr]>,
+    /// The port by which the host takes what is for itself, where a kernel is beside the router.
+    pub host: Option<PortId>,
+    /// Whether the host's kernel sees what comes in by it too.
+    pub shared: bool,
+    /// The port by which the host's kernel takes, as frames, what it keeps of what comes in by it: a link of which a
+    /// worker gets all frames, so that its filters see them.
+    pub kernel: Option<PortId>,
+    /// Of a link in a VRF of the router's, beside a kernel that knows no VRFs: the addresses of the VRF, to
+    /// which alone the host listens there. `None`: it listens to all of its own.
+    pub addresses: Option<Box<[IpAddr]>>,
+    /// Whether labelled packets that come in by it are forwarded: `net.mpls.conf.IF.input`.
+    pub mpls: bool,
+    /// Whether packets that come in by it go on along their RPL source route: `rpl_seg_enabled`.
+    pub rpl: bool,
+    /// Whether they go on along their SRH, where that is for an address of the router's that is no SID:
+    /// `seg6_enabled`.
+    pub seg6: bool,
+    /// Which HMAC SRHs need that come in by it: `seg6_require_hmac`.
+    pub require_hmac: Require,
+    /// What it is in IOAM traces.
+    pub ioam: IoamLink,
+    /// The hook that classifies every packet that comes in by it, before all else.
+    pub ingress: Option<HookId>,
+    /// The hook that classifies every packet that is to leave by it.
+    pub egress: Option<HookId>,
+    /// What packets wait in before they leave by it. `None`: only the queue of its port.
+    pub root: Option<QdiscId>,
+    /// The qdisc behind the filters of packets that come in: one that is attached to the ingress hook of `clsact`, which
+    /// Linux does not have.
+    pub ingress_qdisc: Option<QdiscId>,
+    /// Whether it is an `ifb`: what is sent by it goes on where it was taken from.
+    pub ifb: bool,
+    /// Whether it is a `dummy` of the router's own: what is sent by its port ends there.
+    pub swallows: bool,
+}
+
+impl Link {
+    /// Whether what comes in is classified, or goes into a qdisc.
+    pub(crate) fn classifies_ingress(&self) -> bool {
+        self.ingress.is_some() || self.ingress_qdisc.is_some()
+    }
+
+    /// Whether what is to be sent is classified, or waits in a qdisc.
+    pub(crate) fn classifies_egress(&self) -> bool {
+        self.egress.is_some() || self.root.is_some()
+    }
+}

@@ -1,0 +1,83 @@
+//! The addresses of an outer header, where they are not the tunnel's own: those that the packet inside says, or the link by
+//! which the outer packet leaves.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::{FromBytes, ipv4, ipv6};
+
+use crate::path::rules::{action_at, is_own6};
+use crate::tables::{Action, NextHopId, StoredTunnel, TunnelRole, Via};
+use crate::worker::view::View;
+
+/// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says.
+pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
+    let remote = tunnel.config.remote;
+    if !remote.is_unspecified() {
+        return Some(remote);
+    }
+    let destination = match packet.first()? >> 4 {
+        // Only a route could say.
+        _ if tunnel.config.role == TunnelRole::External => return None,
+        _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
+        // With GRE only neighbours could say it.
+        _ if tunnel.kind.has_gre() => return None,
+        4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        _ => return None,
+    };
+    match (tunnel.kind.is_over_ipv6(), destination) {
+        (false, IpAddr::V4(_)) | (true, IpAddr::V6(_)) => Some(destination),
+        (false, IpAddr::V6(destination)) => {
+            let mapped = tunnel.config.sixrd.and_then(|sixrd| sixrd.embedded(destination));
+            let address =
+                mapped.filter(|address| !address.is_unspecified()).or_else(|| compatible(destination))?;
+            Some(address.into())
+        }
+        (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// Whether an IPv6 packet, of which `rest` are the addresses, is from the other end of a tunnel over IPv6: it would go back
+/// and forth between the two.
+#[inline(always)]
+pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
+    match (tunnel.config.remote, rest.first_chunk::<16>()) {
+        (IpAddr::V6(remote), Some(source)) => remote.octets() == *source,
+        _ => false,
+    }
+}
+
+/// Whether a tunnel over IPv6 has come to send to an address of the router's own, where it may not (`allow-localremote`).
+pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
+    let sends = tunnel.kind.is_bare_udp() || tunnel.config.allows_local_remote;
+    match remote {
+        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.via.lookup, remote),
+        _ => false,
+    }
+}
+
+/// The address in an IPv4-compatible one, RFC 4291 section 2.5.5.1.
+fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = address.to_bits();
+    (bits >> 32 == 0 && bits > 1).then(|| Ipv4Addr::from_bits(bits as u32))
+}
+
+/// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 only the
+/// former.
+pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
+    let chosen = tunnel.config.sends_from();
+    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
+        return chosen;
+    }
+    let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);
+    let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
+        Action::Forward(next_hop) => link_of(Some(*next_hop)),
+        Action::OnLink(link) => Some(*link),
+        _ => None,
+    });
+    let egress = egress.and_then(|link| view.link(link));
+    let own = view.own_lookup(via.lookup);
+    let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
+    let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
+    source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
+}
