@@ -504,3 +504,29 @@ Case(
     ],
     links=False,
 )
+
+
+def reported(proto, rest, mtu, frame=Ether(dst=P1, src=N1)):
+    """An ICMP error about a packet that the router has sent."""
+    quoted = bytes(IP(src="198.51.100.1", dst="198.51.100.2", ttl=64, id=9, proto=proto, len=1300, flags="DF") / Raw(rest))
+    return frame / IP(src="198.51.100.3", dst="198.51.100.1", ttl=64, id=7) / ICMP(type=3, code=4, nexthopmtu=mtu) / Raw(quoted)
+
+
+LONG = Ether(dst=P1, src=N1) / IP(src="198.51.100.2", dst="198.51.100.1", ttl=64, id=9) / udp(1000)
+FOR_GRE = b"\0\0\x08\0" + bytes(24)
+for name, proto, rest in [("gre", 47, FOR_GRE), ("echo", 1, bytes(8)), ("no-echo", 1, b"\x08" + bytes(7)), ("udp", 17, bytes(8))]:
+    Case(
+        f"ip/own-pmtu-{name}",
+        f"An MTU of a path that no tunnel uses, told of {dict(gre='GRE', echo='an echo reply', udp='UDP').get(name, 'an echo request')}: how much of a packet an error quotes.",
+        BASE,
+        [
+            ("for a port", "p1", LONG),
+            ("fragmentation needed, 570, by p0", "p0", reported(proto, rest, 570, frame=Ether(dst=P0, src=N0))),
+            ("for a port, after that", "p1", LONG),
+            ("fragmentation needed, 560", "p1", reported(proto, rest, 560)),
+            ("for a port, after", "p1", LONG),
+            ("fragmentation needed, 68", "p1", reported(proto, rest, 68)),
+            ("for a port, at last", "p1", LONG),
+        ],
+        remembers=True,
+    )

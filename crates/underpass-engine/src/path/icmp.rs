@@ -209,9 +209,11 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
 #[cold]
 fn longest4(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
     let IpAddr::V4(sender) = sender else { return MAX_V4 };
-    let exceptions = &view.tables.tunnels().exceptions;
-    let reported = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
-    reported.map_or(MAX_V4, |reported| MAX_V4.min(reported.mtu as usize))
+    let tunnels = view.tables.tunnels();
+    let (sender, lookup) = (sender.to_bits().into(), view.own_lookup(meta.extra.instance));
+    let reported = [&tunnels.exceptions, &tunnels.own_exceptions];
+    let reported = reported.iter().filter_map(|exceptions| exceptions.of(sender, lookup, view.now));
+    reported.fold(MAX_V4, |longest, reported| longest.min(reported.mtu as usize))
 }
 
 /// Sends a message that this router made to `destination`, in the routing instance of the packet
@@ -334,7 +336,7 @@ fn is_own(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
 }
 
 /// The look-up of links that are in no VRF, which the control thread makes first.
-pub(super) const OUTSIDE: LookupId = LookupId(0);
+pub(crate) const OUTSIDE: LookupId = LookupId(0);
 
 /// Whether an IPv6 address is of another VRF than the link that a packet came in by, or one of the two of none: rules or a
 /// SID have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.

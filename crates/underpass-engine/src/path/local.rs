@@ -20,6 +20,7 @@ use crate::path::{icmp, options, routing_header, rpl};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
+use crate::tunnel::path_mtu::learn_own;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, PacketMeta, UNFINISHED};
 use crate::worker::path::Path;
@@ -161,7 +162,10 @@ fn deliver4<const COUNT: bool, T: Trace>(
                 meta.packet.truncate(end.min(len));
                 echo_reply4(path, view, meta, trace)
             }
-            _ => None,
+            _ => {
+                learn_own(view, payload, meta.ingress, meta.extra.instance);
+                None
+            }
         },
         protocol::UDP => match datagram(payload) {
             Some(datagram) if udp_checksum_valid4(header, datagram) => {

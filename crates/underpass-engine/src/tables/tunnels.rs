@@ -69,6 +69,9 @@ pub(crate) struct TunnelTable {
     ends: Box<[AtomicU32]>,
     end_nexts: Box<[AtomicU32]>,
     pub(crate) exceptions: Exceptions,
+    /// What is known of ways that no tunnel need use, for the router's own messages. Apart, so that whoever sends such
+    /// reports takes no place from those about tunnels.
+    pub(crate) own_exceptions: Exceptions,
 }
 
 impl TunnelTable {
@@ -91,6 +94,7 @@ impl TunnelTable {
             ends: zeroed(CHAINS),
             end_nexts: zeroed(1 << TUNNEL_BITS),
             exceptions: Exceptions::default(),
+            own_exceptions: Exceptions::default(),
         }
     }
 

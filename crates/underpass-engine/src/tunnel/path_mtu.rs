@@ -7,10 +7,11 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
-use crate::path::icmp::ICMP_LEN;
+use crate::path::icmp::{ECHO_REPLY_V4, ICMP_LEN, OUTSIDE};
 use crate::path::rules;
 use crate::tables::{
-    Action, Ingress, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelBound, TunnelKind, TunnelMatch,
+    Action, Ingress, InnerProtocol, LinkId, LookupId, PathMtu, StoredTunnel, TunnelBound, TunnelKind,
+    TunnelMatch,
 };
 use crate::tunnel::outer::LEAST_MTU6;
 use crate::tunnel::relay::Relay;
@@ -87,7 +88,11 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
     // RFC 8201 section 4: no IPv6 link has a smaller MTU than the least, and such a message is discarded.
     if let Told::Mtu(mtu) = reported
         && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
-        && (quoted.remote.is_ipv6() || leads_by(view, packet, &quoted, way_of(&quoted, ingress.link)))
+        && (quoted.remote.is_ipv6() || {
+            let header = packet.get(quoted.from..).unwrap_or_default();
+            way_of(&quoted, ingress.link)
+                .is_none_or(|link| leads_by(view, header, tunnel.config.via.lookup, quoted.remote, link))
+        })
     {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
@@ -126,23 +131,35 @@ fn way_of(quoted: &Quoted<'_>, ingress: LinkId) -> Option<LinkId> {
 }
 
 /// Whether the way of what is quoted leads by a link: of another way Linux takes no note.
-fn leads_by(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, link: Option<LinkId>) -> bool {
-    let Some(link) = link else { return true };
-    let lookup = quoted.tunnel.config.via.lookup;
-    let Some(mut header) =
-        packet.get(quoted.from..).and_then(<[u8]>::first_chunk::<{ ipv4::Header::LEN }>).copied()
-    else {
-        return true;
-    };
+fn leads_by(view: &View<'_>, quoted: &[u8], lookup: LookupId, remote: IpAddr, link: LinkId) -> bool {
+    let Some(mut header) = quoted.first_chunk::<{ ipv4::Header::LEN }>().copied() else { return true };
     // Whole as it is, for rules to look at.
     header[0] = 0x45;
     header[2..4].copy_from_slice(&(ipv4::Header::LEN as u16).to_be_bytes());
-    match rules::action_at(view, &header, lookup, quoted.remote) {
+    match rules::action_at(view, &header, lookup, remote) {
         Some(Action::Forward(id)) => {
             view.tables.next_hop(*id, view.guard).is_none_or(|next_hop| next_hop.link == link)
         }
         _ => true,
     }
+}
+
+/// Takes note of an MTU that a message to the router, which is sound, tells of the way of a packet with GRE, or of an echo
+/// reply, for the router's own messages: Linux's `gre_err`, whether there is a tunnel or not, and `icmp_err`.
+pub(crate) fn learn_own(view: &View<'_>, message: &[u8], ingress: LinkId, instance: LookupId) {
+    let Some(Told::Mtu(mtu)) = Told::of4(message) else { return };
+    let quoted = message.get(ICMP_LEN..).unwrap_or_default();
+    let Ok((header, _)) = ipv4::Header::ref_from_prefix(quoted) else { return };
+    if header.version() != 4 || header.fragment_offset() != 0 {
+        return;
+    }
+    let remote = header.destination().into();
+    let instance = match (header.protocol, quoted.get(header.header_len())) {
+        (protocol::GRE, _) if leads_by(view, quoted, view.own_lookup(instance), remote, ingress) => instance,
+        (protocol::ICMP, Some(&ECHO_REPLY_V4)) => OUTSIDE,
+        _ => return,
+    };
+    view.tables.tunnels().own_exceptions.learn(bits(remote), view.own_lookup(instance), mtu, view.now);
 }
 
 /// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
