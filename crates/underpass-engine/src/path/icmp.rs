@@ -125,7 +125,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
         IpAddr::V4(_) => (longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
     };
-    let quoted = if error == IcmpError::Port && argument > 0 { argument as usize } else { usize::MAX };
+    let ends = matches!(error, IcmpError::Port | IcmpError::Reassembly) && argument > 0;
+    let quoted = if ends { argument as usize } else { usize::MAX };
     meta.packet.truncate(quoted.min(longest - headers));
     let room = headers + stack.len() + LONGEST_LINK_LAYER;
     if meta.packet.headroom() < room && move_for_headroom(path, meta, room, trace).is_err() {

@@ -3,6 +3,8 @@
 //! What is kept (`reassembly.rs`) is copied, so that fragments hold back none of the memory of packets. A fragment that is
 //! kept counts as delivered; the packet that comes of it, or what is left of it in the end, as generated.
 
+use underpass_packet::{FromBytes, ipv4};
+
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::offload;
@@ -123,18 +125,26 @@ fn give_up_partial<const COUNT: bool, T: Trace>(
     let Some(packet) = first.and_then(|(_, part)| first_fragment(path, &partial.headers, part)) else {
         return path.counters.add_drop(reason, 1);
     };
-    let meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
+    let mut meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
+    meta.extra.argument =
+        partial.headers.len().saturating_add(first.map_or(0, |(_, part)| part.len())) as u32;
     path.slow_path_alone(view, meta, Verdict::error(reason, IcmpError::Reassembly), trace);
 }
 
+/// The first fragment, as long as it says: of IPv4 the bytes beyond a multiple of eight are not kept, and are not quoted.
 fn first_fragment<const COUNT: bool>(
     path: &mut Path<COUNT>,
     headers: &[u8],
     payload: &[u8],
 ) -> Option<Packet> {
-    let mut packet = path.pool.take_for(headers.len() + payload.len())?;
+    let end = headers.len() + payload.len();
+    let header = ipv4::Header::ref_from_prefix(headers).ok().filter(|(header, _)| header.version() == 4);
+    let len = header.map_or(end, |(header, _)| end.max(header.total_length.get().into()));
+    let mut packet = path.pool.take_for(len)?;
     let (front, back) = packet.bytes_mut().split_at_mut(headers.len());
     front.copy_from_slice(headers);
+    let (back, beyond) = back.split_at_mut(payload.len());
     back.copy_from_slice(payload);
+    beyond.fill(0);
     Some(packet)
 }

@@ -30,7 +30,7 @@ pub(crate) enum IcmpError {
     Option,
     /// The upper-layer header must not follow an SRH here.
     UpperLayer,
-    /// Not all fragments came in time.
+    /// Not all fragments came in time. The packet is quoted as with `Port`.
     Reassembly,
 }
 

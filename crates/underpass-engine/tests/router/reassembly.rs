@@ -235,6 +235,27 @@ fn given_up() {
     lab.assert_accounted();
 }
 
+/// An IPv4 fragment that is not the last, and whose payload is no multiple of eight bytes: as much of it as is kept is
+/// quoted, below the header as it came. Linux 6.12 sends the same.
+#[test]
+fn given_up_with_bytes_beyond() {
+    for inside in [protocol::UDP, protocol::IPV6] {
+        let mut part = fragment(&outer4(inside, &[7; 400]), 0, 200);
+        part.extend([7; 4]);
+        let (header, _) = ipv4::Header::mut_from_prefix(&mut part).unwrap();
+        header.total_length = 224.into();
+        header.fill_checksum(&[]);
+        let mut lab = Lab::new();
+        lab.send(&frames(&[part.clone()]));
+        lab.worker.give_up(u64::MAX, &mut Untraced);
+        let told = lab.send(&[]);
+        let [(0, message)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(message[14 + 20..14 + 22], [11, 1]);
+        assert_eq!(message[14 + 28..], part[..220]);
+        lab.assert_accounted();
+    }
+}
+
 /// Many packets of which the rest never comes: the oldest make room, and those that come whole get through.
 #[test]
 fn room_for_others() {
