@@ -338,6 +338,27 @@ def headend(case, facts, difference, here):
 
 
 @purpose("The sender hears of errors")
+def passed_on(case, facts, difference, here):
+    # What Linux tells the outer source, itself, an ip6tnl that the outer packet could be of passes on: from that address, and
+    # with so much less of the packet as the outer headers were long.
+    a, b = pair(difference)
+    x, y = a and error(a), b and error(b)
+    if not x or not y or x[:3] != (6, 2, 0) or y[:3] != (6, 2, 0) or not any(" type ip6tnl " in line for line in facts.lines):
+        return False
+    outside = lambda frame: [{**values, "src": 0, "len": 0, "sum": 0, "label": 0} for name, values in describe.layers(frame)[1:3]]
+    quoted, less = a[62:], len(b) - len(a)
+    return (
+        facts.leads(y[3][0][1]["dst"], "encap seg6 mode encap")
+        and str(ipaddress.ip_address(a[22:38])) in facts.own
+        and outside(a) == outside(b)
+        and len(b) == 14 + 1280
+        and less >= 40
+        and less % 8 == 0
+        and quoted == b[62 : 62 + len(quoted)]
+    )
+
+
+@purpose("The sender hears of errors")
 def own_header(case, facts, difference, here):
     # Into the packet that it quotes, Linux has inserted its own routing header.
     def from_here(ours):
