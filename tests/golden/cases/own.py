@@ -530,3 +530,15 @@ for name, proto, rest in [("gre", 47, FOR_GRE), ("echo", 1, bytes(8)), ("no-echo
         ],
         remembers=True,
     )
+for name, config in [("anycast", BASE), ("anycast-vrf", VRF)]:
+    Case(
+        f"ip/ipv6-echo-{name}",
+        "An echo reply to an anycast address, or to a group, comes from an address of the link, and leaves by it alone.",
+        config,
+        [
+            (f"to {label}, from behind {behind}, by {port}", port, frame / ip6(to, src=source) / ICMPv6EchoRequest(id=3, seq=1, data=b"x"))
+            for label, to in [("the anycast address of p0", "2001:db8:1::"), ("the anycast address of p1", "2001:db8:2::"), ("another address", "2001:db8:77::"), ("all nodes", "ff02::1")]
+            for behind, source in [("p0", SOURCE), ("p1", TARGET), ("p0, near", "2001:db8:1::2")]
+            for port, frame in [("p0", Ether(dst=P0, src=N0)), ("p1", Ether(dst=P1, src=N1))]
+        ],
+    )

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::kernel_routes::anycast_of;
 use super::{Address, sends4, sends6};
 use crate::Router;
 
@@ -41,6 +42,11 @@ pub(crate) fn own6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
         IpAddr::V4(_) => None,
     });
     own.collect()
+}
+
+/// The anycast addresses that a link has with its own.
+pub(crate) fn anycast6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
+    router.addresses.v6(link).iter().filter_map(anycast_of).collect()
 }
 
 pub(super) fn same_vrf(router: &Router, a: u32, b: u32) -> bool {

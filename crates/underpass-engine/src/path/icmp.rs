@@ -147,7 +147,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         if destination.is_ipv4() && no_way {
             return false;
         }
-        (delivered || is_own(view, meta, *destination)) && !is_elsewhere(view, meta, *destination)
+        let here = delivered || is_own(view, meta, *destination);
+        here && !is_elsewhere(view, meta, *destination) || is_anycast(view, *destination)
     });
     let (kind, code, built) = match sender {
         IpAddr::V6(sender) => {
@@ -350,6 +351,13 @@ pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) 
     having.peek().is_some() && having.all(|link| view.own_lookup(link.lookup) != instance)
 }
 
+/// Whether some link, of whatever VRF, has an anycast address. Linux: `ipv6_chk_acast_addr_src`.
+#[cold]
+fn is_anycast(view: &View<'_>, address: IpAddr) -> bool {
+    let IpAddr::V6(address) = address else { return false };
+    view.links().any(|link| link.anycast6.contains(&address))
+}
+
 /// Whether a packet had gone into a tunnel when it was dropped for `reason`.
 fn in_tunnel(meta: &PacketMeta, reason: DropReason) -> bool {
     let refused =
@@ -359,7 +367,7 @@ fn in_tunnel(meta: &PacketMeta, reason: DropReason) -> bool {
 
 /// The link by which a message to `sender` leaves.
 #[cold]
-fn way_out(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> Option<LinkId> {
+pub(super) fn way_out(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> Option<LinkId> {
     let own = view.own_lookup(meta.extra.instance);
     egress_of(view, rules::action_at(view, meta.packet.bytes(), own, sender)?)
 }

@@ -112,8 +112,8 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
     meta.packet.pull(before);
     let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
     let (source, destination) = (header.source(), header.destination());
-    // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
-    // address belonging to the interface on which the Echo Request message was received".
+    // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast or anycast address",
+    // from "a unicast address belonging to the interface on which the Echo Request message was received".
     let group = destination.is_multicast();
     if message.len() < ICMP_LEN
         || source.is_unspecified()
@@ -121,21 +121,44 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
     {
         return None;
     }
+    let anycast = link_of_anycast(view, meta.ingress, destination);
+    let by = anycast.or(group.then_some(meta.ingress));
     // Linux looks the reply up by the link that has the address.
     if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
         meta.extra.instance = icmp::OUTSIDE;
+    }
+    if let Some(by) = by {
+        if anycast.is_some() {
+            meta.extra.instance = view.link(by)?.lookup;
+        }
+        // It leaves by that link or not at all.
+        if icmp::way_out(view, meta, source.into()).is_some_and(|out| out != by) {
+            return None;
+        }
     }
     let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
     message[0] = ECHO_REPLY_V6;
     header.set_flow_label(0);
     header.destination = source.octets();
-    header.source = if group { Ipv6Addr::UNSPECIFIED } else { destination }.octets();
+    header.source = by.map_or(destination, |_| Ipv6Addr::UNSPECIFIED).octets();
     header.next_header = protocol::ICMPV6;
     header.payload_length = (message.len() as u16).into();
     header.hop_limit = HOP_LIMIT;
     fill_checksum6(header, message);
-    meta.extra.flags |= if group { UNFINISHED } else { 0 };
+    if let Some(by) = by {
+        meta.ingress = by;
+        meta.extra.flags |= UNFINISHED;
+    }
     Some(echo_replied(path, view, meta, source.into(), trace))
+}
+
+/// The link by which what was for this anycast address is answered: that which it came in by, in a VRF that which has the
+/// address. `None`: it is none.
+fn link_of_anycast(view: &View<'_>, ingress: LinkId, address: Ipv6Addr) -> Option<LinkId> {
+    let mut having = view.tables.links_by_id(view.guard).filter(|(_, link)| link.anycast6.contains(&address));
+    let (has, _) = having.next()?;
+    let in_vrf = view.link(ingress).is_some_and(|link| link.in_vrf);
+    Some(if in_vrf { has } else { ingress })
 }
 
 fn deliver4<const COUNT: bool, T: Trace>(

@@ -129,7 +129,15 @@ impl Tables {
 
     /// Every link.
     pub(crate) fn links<'g>(&'g self, guard: &'g Guard<'_>) -> impl Iterator<Item = &'g Link> {
-        (0..self.links.top()).filter_map(|id| self.links.get(id, guard))
+        self.links_by_id(guard).map(|(_, link)| link)
+    }
+
+    /// Every link, with its id.
+    pub(crate) fn links_by_id<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+    ) -> impl Iterator<Item = (LinkId, &'g Link)> {
+        (0..self.links.top()).filter_map(|id| Some((LinkId(id), self.links.get(id, guard)?)))
     }
 
     /// The link that has this port.

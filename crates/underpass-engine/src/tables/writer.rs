@@ -528,6 +528,7 @@ mod tests {
             bare4: false,
             source6: None,
             own6: Box::default(),
+            anycast6: Box::default(),
             host: None,
             shared: false,
             kernel: None,

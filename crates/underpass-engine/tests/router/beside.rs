@@ -57,6 +57,7 @@ impl Lab {
                 in_vrf: false,
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 own6: [v6(&format!("fd00:{i}::1"))].into(),
+                anycast6: Box::default(),
                 host,
                 shared,
                 kernel: None,

@@ -51,6 +51,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         in_vrf: false,
         source6: Some(v6(&format!("fd00:{i}::1"))),
         own6: [v6(&format!("fd00:{i}::1"))].into(),
+        anycast6: Box::default(),
         host: None,
         shared: false,
         kernel: None,
