@@ -316,7 +316,8 @@ impl Router {
 
     /// The neighbours that routes name as their gateways and of which the kernel has heard nothing for a while.
     pub fn stale_gateways(&self) -> Vec<(u32, IpAddr)> {
-        let of_routes = |key: &&NextHopKey| !self.routes.compiled.hosts.contains_key(key);
+        let hosts: BTreeSet<&NextHopKey> = self.routes.compiled.hosts.keys().map(|(key, _)| key).collect();
+        let of_routes = |key: &&NextHopKey| !hosts.contains(key);
         let stale = |key: &&NextHopKey| {
             let neighbour = self.neighbours.get(key.0, key.1);
             neighbour.is_some_and(|neighbour| neighbour.state & libc::NUD_STALE != 0)

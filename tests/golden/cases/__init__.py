@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     qos,
     rpl,
     segments,
+    source,
     tunnel,
     tunnel_key,
     tunnel_out,

@@ -49,6 +49,16 @@ pub(crate) fn anycast6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
     router.addresses.v6(link).iter().filter_map(anycast_of).collect()
 }
 
+/// The addresses that a link may send from and the lengths of their prefixes, if there are several of one family.
+pub(crate) fn several(router: &Router, link: u32) -> Box<[(IpAddr, u8)]> {
+    let v4 = router.addresses.v4(link).iter().filter(|address| sends4(address));
+    let v6 = router.addresses.v6(link).iter().filter(|address| sends6(address));
+    match v4.clone().count().max(v6.clone().count()) {
+        0 | 1 => Box::default(),
+        _ => v4.chain(v6).map(|address| (address.local, address.prefix_len)).collect(),
+    }
+}
+
 pub(super) fn same_vrf(router: &Router, a: u32, b: u32) -> bool {
     let vrf = |index| router.links.vrf_of(index).map(|vrf| vrf.index);
     vrf(a) == vrf(b)

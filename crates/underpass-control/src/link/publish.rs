@@ -10,7 +10,7 @@ use super::encode::{self, count_link, in_own_vrf, vrf_table_over};
 use super::tunnel::publish::publish_tunnel;
 use super::{Link, LinkKind};
 use crate::Router;
-use crate::address::source::{anycast6, own6, source4, source6};
+use crate::address::source::{anycast6, own6, several, source4, source6};
 use crate::events::Cause;
 use crate::live::Hooked;
 use crate::route::ioam::ioam_link;
@@ -96,6 +96,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         source6: source6(router, link.index),
         own6: own6(router, link.index),
         anycast6: anycast6(router, link.index),
+        several: several(router, link.index),
         host,
         shared,
         kernel: router.kernel_port(link.index),

@@ -63,6 +63,9 @@ fn compile_infos(router: &mut Router, key: ActionKey) -> (Number, ActionId) {
     let action = build_action(router, &key, &mut build);
     let forward = if let Action::Forward(next_hop) = &action { Some(*next_hop) } else { None };
     let id = router.engine.add_action(action);
+    // A route that changes is another one.
+    let source = key.0.first().and_then(|&id| router.routes.infos.get(id)?.source);
+    router.engine.set_source(id, source);
     if let Some(next_hop) = forward {
         router.routes.compiled.forwards.insert(id, next_hop);
     }
@@ -395,8 +398,8 @@ pub(crate) fn neighbour_action(
     if hop.tunnel.is_some() {
         return None;
     }
-    let key = (*oif, address, mtu);
-    if let Some(&action) = router.routes.compiled.hosts.get(&key) {
+    let (key, source) = ((*oif, address, mtu), info.source);
+    if let Some(&action) = router.routes.compiled.hosts.get(&(key, source)) {
         return Some(action);
     }
     let next_hop = acquire_next_hop(router, key, &mut Build::default());
@@ -411,6 +414,7 @@ pub(crate) fn neighbour_action(
             action
         }
     };
-    router.routes.compiled.hosts.insert(key, action);
+    router.engine.set_source(action, source);
+    router.routes.compiled.hosts.insert((key, source), action);
     Some(action)
 }

@@ -229,8 +229,8 @@ pub(crate) struct Actions {
     pub next_hops: HashMap<NextHopKey, (NextHopId, usize)>,
     /// The actions that send to a next hop and do nothing else.
     pub forwards: HashMap<ActionId, NextHopId>,
-    /// The action of each next hop that a host entry needed.
-    pub hosts: HashMap<NextHopKey, ActionId>,
+    /// The action of each next hop that a host entry needed, with the source that its route says.
+    pub hosts: HashMap<(NextHopKey, Option<IpAddr>), ActionId>,
     /// The actions that depend on a neighbour: link, address.
     pub(super) neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
     /// How many packets the ways have seen that count them.

@@ -73,12 +73,12 @@ pub(crate) fn forget_host(router: &mut Router, link: u32, address: IpAddr) {
         remove_compiled(router, number);
     }
     let hosts = router.routes.compiled.hosts.keys();
-    let keys: Vec<_> = hosts.filter(|key| (key.0, key.1) == (link, address)).copied().collect();
+    let keys: Vec<_> = hosts.filter(|(key, _)| (key.0, key.1) == (link, address)).copied().collect();
     for key in keys {
         if let Some(action) = router.routes.compiled.hosts.remove(&key) {
             router.routes.compiled.forwards.remove(&action);
             router.engine.remove_action(action);
-            release_next_hop(router, key);
+            release_next_hop(router, key.0);
         }
     }
 }

@@ -13,10 +13,11 @@ use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::icmp::{finish_generated, send_generated};
+use crate::path::icmp::send_generated;
 use crate::path::ipv4::check as ipv4_check;
 use crate::path::ipv6::check as ipv6_check;
 use crate::path::rules;
+use crate::path::source::finish_generated;
 use crate::tables::NextHop;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};

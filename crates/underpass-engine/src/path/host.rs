@@ -6,7 +6,8 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::PortId;
 use crate::drops::DropReason;
-use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, finish_generated};
+use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
+use crate::path::source::finish_generated;
 use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel;

@@ -13,9 +13,9 @@ use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::mpls::error::send_from_path;
-use crate::path::{ioam, options, rules};
+use crate::path::{ioam, options, rules, source};
 use crate::srv6;
-use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
+use crate::tables::{Action, LONGEST_LINK_LAYER, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::move_for_headroom;
@@ -35,9 +35,6 @@ const MAX_V4: usize = 576;
 
 /// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
 pub(crate) const ICMP_LEN: usize = 8;
-
-/// The source of errors of a router that has no IPv4 address: RFC 7600.
-const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// Hop limit of what the router sends.
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -167,32 +164,13 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     if built.is_none() {
         return Verdict::drop(DropReason::NoHeadroom);
     }
-    // In IPv6 it is known before the message is looked up: rules see it.
+    // In IPv6 it is mostly known before the message is looked up: rules see it.
     let source6 = || match sender {
-        IpAddr::V6(_) if in_tunnel(meta, reason) => {
-            // Linux does not know any more by which link the packet came in. Where the message leaves the VRF of the
-            // tunnel, its source is of the VRF.
-            let instance = view.own_lookup(meta.extra.instance);
-            let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
-            let egress = view.link(way_out(view, meta, sender)?)?;
-            if is_inside(&egress) {
-                return egress.source6.map(IpAddr::from);
-            }
-            view.links().filter(is_inside).find_map(|link| link.source6).map(IpAddr::from)
+        IpAddr::V6(sender) if !in_tunnel(meta, reason) => {
+            source::of_error6(view, meta, sender).map(IpAddr::from)
         }
-        IpAddr::V6(_) if meta.is(BEHIND_LABEL) => {
-            // By `lo` it came from outside, wherever it would have left.
-            let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
-            let instance = view.own_lookup(instance);
-            let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
-            links.find_map(|link| link.source6).map(IpAddr::from)
-        }
-        IpAddr::V6(_) if meta.is(LED_INTO_VRF) => {
-            // Nor there.
-            view.link(way_out(view, meta, sender)?)?.source6.map(IpAddr::from)
-        }
-        IpAddr::V6(_) => view.link(meta.ingress)?.source6.map(IpAddr::from),
-        IpAddr::V4(_) => None,
+        // Linux does not know any more by which link the packet came in.
+        _ => None,
     };
     if let Some(source) = own.or_else(source6) {
         set_source(&mut meta.packet, source);
@@ -257,42 +235,6 @@ pub(crate) fn send_generated<const COUNT: bool>(
     match destination {
         IpAddr::V6(address) => Verdict::look6(meta, own, address),
         IpAddr::V4(address) => Verdict::look4(meta, own, address),
-    }
-}
-
-/// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
-/// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
-/// message leaves, or if it leaves the VRF, of its device. So does Linux.
-#[cold]
-#[inline(never)]
-pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
-    meta.extra.flags &= !UNFINISHED;
-    let (egress, ingress) = (view.link(link), view.link(meta.ingress));
-    let instance = view.own_lookup(meta.extra.instance);
-    let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
-    let of_vrf = egress
-        .filter(|egress| !is_inside(egress))
-        .and_then(|_| view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some()));
-    let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
-    // What comes from the host comes by a link that has no addresses.
-    let of_instance = || view.links().filter(is_inside);
-    let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
-    let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
-    let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
-    let bytes = meta.packet.bytes_mut();
-    if bytes.first().is_some_and(|first| first >> 4 == 6) {
-        let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
-        if header.source().is_unspecified() {
-            header.source = source6.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
-        }
-        fill_checksum6(header, message);
-    } else {
-        let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(bytes) else { return };
-        if header.source().is_unspecified() {
-            header.source = source4.unwrap_or(DUMMY).octets();
-        }
-        header.fill_checksum(options);
-        fill_checksum4(payload);
     }
 }
 

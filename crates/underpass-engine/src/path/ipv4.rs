@@ -8,7 +8,7 @@ use underpass_packet::{FromBytes, ipv4};
 use crate::buffer::{Packet, Tag};
 use crate::drops::DropReason;
 use crate::path::options::{Options4, Recorded};
-use crate::path::{options, rules};
+use crate::path::{options, rules, source};
 use crate::tables::{Action, Link, LinkId, NextHop};
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{
@@ -143,12 +143,12 @@ pub(crate) fn take_options(view: &View<'_>, meta: &mut PacketMeta, link: &Link) 
     if header.header_len() <= ipv4::Header::LEN {
         return;
     }
-    let (source, destination) = (header.source(), header.destination());
+    let (sender, destination) = (header.source(), header.destination());
     let own = |address: Ipv4Addr| {
         matches!(rules::action_at(view, bytes, link.lookup, address.into()), Some(Action::Local))
     };
     // What is for the router has come to this address, all else to the one from which the sender would be answered.
-    let here = if own(destination) { destination } else { address_towards(view, bytes, link, source) };
+    let here = if own(destination) { destination } else { source::towards4(view, bytes, link, sender) };
     let time = options::time4(view.epoch.wrapping_add(view.now));
     let mut options = Options4::new();
     if let Ok(packet) = ipv4::View::parse(bytes) {
@@ -171,25 +171,13 @@ pub(crate) fn records(meta: &mut PacketMeta, recorded: Recorded) {
     meta.extra.flags |= if recorded.times { RECORDS_TIMES } else { 0 };
 }
 
-/// The router's address on the way to another. Linux: `fib_compute_spec_dst`.
-fn address_towards(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr) -> Ipv4Addr {
-    let way = rules::action_at(view, packet, view.own_lookup(link.lookup), to.into());
-    let egress = match way {
-        Some(Action::Forward(next_hop)) => view.tables.next_hop(*next_hop, view.guard).map(|hop| hop.link),
-        Some(Action::OnLink(link)) => Some(*link),
-        _ => None,
-    };
-    let source = egress.and_then(|egress| view.link(egress)?.source4).or(link.source4);
-    source.unwrap_or(Ipv4Addr::UNSPECIFIED)
-}
-
 /// Writes the address by which a packet leaves into its options, where these record it.
 #[cold]
 pub(crate) fn record_way_out(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
     let of = Recorded { changed: true, route: meta.is(RECORDS_ROUTE), times: meta.is(RECORDS_TIMES) };
     meta.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
-    let egress = view.link(link).and_then(|link| link.source4).unwrap_or(Ipv4Addr::UNSPECIFIED);
     let own = meta.is(GENERATED);
+    let egress = source::recorded4(view, meta, link).unwrap_or(Ipv4Addr::UNSPECIFIED);
     if let Ok(packet) = ipv4::ViewMut::parse(meta.packet.bytes_mut()) {
         let source = if own { packet.header.source() } else { egress };
         options::record_way_out4(packet.options, source, of);

@@ -20,4 +20,5 @@ pub(crate) mod reset;
 pub(crate) mod routing_header;
 pub(crate) mod rpl;
 pub(crate) mod rules;
+pub(crate) mod source;
 pub(crate) mod vrf;

@@ -91,8 +91,19 @@ pub(crate) fn action_at<'a>(
     id: LookupId,
     address: IpAddr,
 ) -> Option<&'a Action> {
-    let found = Selectors::read(packet, address, 0)?.find(view, id, address);
-    view.tables.action(found.ok()??, view.guard)
+    view.tables.action(leaf_at(view, packet, id, address)?, view.guard)
+}
+
+/// The same as an id.
+pub(crate) fn leaf_at(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> Option<ActionId> {
+    Selectors::read(packet, address, 0)?.find(view, id, address).ok()?
+}
+
+/// What a message of this router's own leads to, were it looked up by `address`.
+pub(crate) fn message_at(view: &View<'_>, message: &[u8], id: LookupId, address: IpAddr) -> Option<ActionId> {
+    let mut selectors = Selectors::read(message, address, 0)?;
+    selectors.take_message(message);
+    selectors.find(view, id, address).ok()?
 }
 
 /// Whether an IPv4 address is one of the router's in these tables, as packets are looked up that no rule selects. Linux's

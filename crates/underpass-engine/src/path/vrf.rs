@@ -4,8 +4,9 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::path::icmp::{OUTSIDE, destination_of, finish_generated};
+use crate::path::icmp::{OUTSIDE, destination_of};
 use crate::path::rules;
+use crate::path::source::finish_generated;
 use crate::tables::{Action, ActionId, IntoVrf};
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{

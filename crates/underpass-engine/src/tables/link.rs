@@ -39,6 +39,8 @@ pub struct Link {
     pub own6: Box<[Ipv6Addr]>,
     /// The subnet-router anycast addresses that it has with them: RFC 4291 section 2.6.1.
     pub anycast6: Box<[Ipv6Addr]>,
+    /// Where it has several of a family to send from: these, each with the length of its prefix.
+    pub several: Box<[(IpAddr, u8)]>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.

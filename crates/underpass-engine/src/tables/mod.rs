@@ -3,6 +3,7 @@
 //! Workers hold [`Tables`] and enter once per burst; everything that they read lives until that burst
 //! ends. The control thread holds the one [`Writer`].
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 mod action;
@@ -63,6 +64,8 @@ pub struct Tables {
     /// By port: its link's id + 1, or 0.
     ports: Box<[AtomicU32]>,
     actions: Slab<Action>,
+    /// By action, of those whose route says it: the source of what the router itself sends by it.
+    sources: Slab<IpAddr>,
     /// By action, of those that just forward: the next hop's id + 1; of those that just lead into a tunnel: its id + 1, and
     /// [`INTO`]; else 0. So that the fast path reads one word.
     leads: Words<AtomicU32>,
@@ -102,6 +105,7 @@ impl Tables {
             links: Slab::new(LINK_BITS, retirer),
             ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
             actions: Slab::new(ACTION_BITS, retirer),
+            sources: Slab::new(ACTION_BITS, retirer),
             leads: Words::exactly(ACTION_BITS, Pages::Small),
             next_hops: Slab::new(22, retirer),
             lookups: Slab::new(18, retirer),
@@ -151,6 +155,12 @@ impl Tables {
     #[inline]
     pub fn action<'g>(&'g self, id: ActionId, guard: &'g Guard<'_>) -> Option<&'g Action> {
         self.actions.get(id.0, guard)
+    }
+
+    /// The source of what the router itself sends by a compiled route, if that says it.
+    #[cold]
+    pub(crate) fn source(&self, id: ActionId, guard: &Guard<'_>) -> Option<IpAddr> {
+        self.sources.get(id.0, guard).copied()
     }
 
     /// Asks for the memory of these compiled routes, which are about to be read.

@@ -1,5 +1,6 @@
 //! The control thread's handle on the tables.
 
+mod action;
 mod fib;
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, FouPort, FouPortId, IoamNode, Link, LinkId, Lookup, LookupId, NextHop, NextHopId,
-    QdiscIds, Tables, TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
+    FouPort, FouPortId, IoamNode, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, QdiscIds, Tables,
+    TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
@@ -174,32 +175,6 @@ impl Writer {
     objects! {
         "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
         "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
-    }
-
-    /// Adds a compiled route. Beyond the room for them the id names nothing.
-    pub fn add_action(&mut self, action: Action) -> ActionId {
-        let Some((id, _)) = self.actions.take(&self.retirer) else { return ActionId(NOWHERE) };
-        self.replace_action(id, Some(action));
-        ActionId(id)
-    }
-
-    /// Puts another object in the place of a compiled route. Does nothing if the id names none.
-    pub fn set_action(&mut self, id: ActionId, action: Action) {
-        if self.tables.actions.peek(id.0, &self.retirer).is_some() {
-            self.replace_action(id.0, Some(action));
-        }
-    }
-
-    /// Removes a compiled route, if the id names one.
-    pub fn remove_action(&mut self, id: ActionId) {
-        if self.replace_action(id.0, None) {
-            self.actions.give(id.0, &self.retirer);
-        }
-    }
-
-    fn replace_action(&mut self, id: u32, action: Option<Action>) -> bool {
-        self.tables.set_lead(id, action.as_ref());
-        self.tables.actions.replace(id, action, &mut self.retirer)
     }
 
     /// Puts other keys of HMAC TLVs in the place of those that there are.
@@ -510,7 +485,7 @@ mod tests {
 
     use super::*;
     use crate::hmac::Require;
-    use crate::tables::{Discard, Fib4Id, IoamLink};
+    use crate::tables::{Action, ActionId, Discard, Fib4Id, IoamLink};
 
     fn link(port: Option<u16>) -> Link {
         Link {
@@ -529,6 +504,7 @@ mod tests {
             source6: None,
             own6: Box::default(),
             anycast6: Box::default(),
+            several: Box::default(),
             host: None,
             shared: false,
             kernel: None,

@@ -58,6 +58,7 @@ impl Lab {
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 own6: [v6(&format!("fd00:{i}::1"))].into(),
                 anycast6: Box::default(),
+                several: Box::default(),
                 host,
                 shared,
                 kernel: None,

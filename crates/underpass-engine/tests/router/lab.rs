@@ -52,6 +52,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         source6: Some(v6(&format!("fd00:{i}::1"))),
         own6: [v6(&format!("fd00:{i}::1"))].into(),
         anycast6: Box::default(),
+        several: Box::default(),
         host: None,
         shared: false,
         kernel: None,

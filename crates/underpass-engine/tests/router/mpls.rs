@@ -153,6 +153,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         source6: Some(lab::v6(&format!("fd00:{i}::1"))),
         own6: [lab::v6(&format!("fd00:{i}::1"))].into(),
         anycast6: Box::default(),
+        several: Box::default(),
         host: None,
         shared: false,
         kernel: None,

@@ -1,0 +1,193 @@
+//! The source of what this router sends itself, as Linux chooses it: RFC 1122 section 3.3.4.3, RFC 6724.
+
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::{FromBytes, ipv4, ipv6};
+
+use crate::path::icmp::{OUTSIDE, egress_of, fill_checksum4, fill_checksum6};
+use crate::path::rules;
+use crate::tables::{Action, ActionId, Link, LinkId, LookupId};
+use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, PacketMeta, UNFINISHED};
+use crate::worker::view::View;
+
+/// The source of errors of a router that has no IPv4 address: RFC 7600.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// Fills in the source address, where it has none, and the checksum of a message of this router's that leaves by `link`:
+/// that of its route, or else an address of the link. Where the message leaves its VRF, it is one of the VRF.
+#[cold]
+#[inline(never)]
+pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
+    meta.extra.flags &= !UNFINISHED;
+    let instance = view.own_lookup(meta.extra.instance);
+    let links = (view.link(link), view.link(meta.ingress));
+    let bytes = meta.packet.bytes();
+    if bytes.first().is_some_and(|first| first >> 4 == 6) {
+        let Ok((header, _)) = ipv6::Header::ref_from_prefix(bytes) else { return };
+        let source = match header.source() {
+            Ipv6Addr::UNSPECIFIED => source6(view, bytes, instance, header.destination(), links),
+            known => Some(known),
+        };
+        let Ok((header, message)) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()) else { return };
+        header.source = source.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
+        fill_checksum6(header, message);
+    } else {
+        let Ok(ipv4::View { header, .. }) = ipv4::View::parse(bytes) else { return };
+        let source = match header.source() {
+            Ipv4Addr::UNSPECIFIED => source4(view, bytes, instance, header.destination(), links),
+            known => Some(known),
+        };
+        let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(meta.packet.bytes_mut())
+        else {
+            return;
+        };
+        header.source = source.unwrap_or(DUMMY).octets();
+        header.fill_checksum(options);
+        fill_checksum4(payload);
+    }
+}
+
+/// Linux: `fib_select_path`, which asks for the source of the route inside the VRF alone.
+fn source4(
+    view: &View<'_>,
+    message: &[u8],
+    instance: LookupId,
+    to: Ipv4Addr,
+    (egress, ingress): (Option<&Link>, Option<&Link>),
+) -> Option<Ipv4Addr> {
+    let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+    let leaving = egress.filter(is_inside).map(|egress| {
+        let route = rules::message_at(view, message, instance, to.into());
+        route.and_then(|route| leaving4(view, route, egress, to)).or(egress.source4)
+    });
+    let of_vrf = || view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some())?.source4;
+    let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source4);
+    // What comes from the host comes by a link that has no addresses.
+    let of_instance = || view.links().filter(is_inside).find_map(|link| link.source4);
+    leaving.unwrap_or_else(of_vrf).or_else(of_links).or_else(of_instance)
+}
+
+/// What a route by this link says of the source, or the next hop: Linux's `fib_result_prefsrc`.
+fn leaving4(view: &View<'_>, route: ActionId, egress: &Link, to: Ipv4Addr) -> Option<Ipv4Addr> {
+    if let Some(IpAddr::V4(source)) = view.tables.source(route, view.guard) {
+        return Some(source);
+    }
+    let Action::Forward(next_hop) = view.tables.action(route, view.guard)? else { return None };
+    match view.tables.next_hop(*next_hop, view.guard)?.address {
+        IpAddr::V4(gateway) if gateway != to => egress.source4_near(gateway),
+        _ => None,
+    }
+}
+
+/// Linux: `ip6_route_get_saddr`.
+fn source6(
+    view: &View<'_>,
+    message: &[u8],
+    instance: LookupId,
+    to: Ipv6Addr,
+    (egress, ingress): (Option<&Link>, Option<&Link>),
+) -> Option<Ipv6Addr> {
+    let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+    let of_link = || egress.filter(is_inside)?.source6_for(to);
+    let of_instance = || view.links().filter(is_inside).find_map(|link| link.source6_for(to));
+    let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source6);
+    of_route6(view, message, instance, to).or_else(of_link).or_else(of_instance).or_else(of_links)
+}
+
+/// What the route by which a message leaves says of the source.
+fn of_route6(view: &View<'_>, message: &[u8], instance: LookupId, to: Ipv6Addr) -> Option<Ipv6Addr> {
+    let route = rules::message_at(view, message, instance, to.into())?;
+    match view.tables.source(route, view.guard)? {
+        IpAddr::V6(source) => Some(source),
+        IpAddr::V4(_) => None,
+    }
+}
+
+/// The source of an error to `sender` with a packet that was for others, if it is known before the message, which the packet
+/// is by now, is looked up: Linux's `icmp6_send`.
+#[cold]
+pub(crate) fn of_error6(view: &View<'_>, meta: &PacketMeta, sender: Ipv6Addr) -> Option<Ipv6Addr> {
+    // Asked outside of any VRF, while it is that of the VRF's route which counts then.
+    if of_route6(view, meta.packet.bytes(), view.own_lookup(OUTSIDE), sender).is_some() {
+        return None;
+    }
+    if meta.is(BEHIND_LABEL) {
+        // By `lo` it came from outside, wherever it would have left.
+        let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
+        let instance = view.own_lookup(instance);
+        let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
+        return links.find_map(|link| link.source6_for(sender));
+    }
+    if meta.is(LED_INTO_VRF) {
+        // Linux does not know any more by which link it came in.
+        return None;
+    }
+    view.link(meta.ingress)?.source6_for(sender)
+}
+
+/// The router's address on the way to another, in the VRF of a link: Linux's `fib_compute_spec_dst`.
+#[cold]
+pub(crate) fn towards4(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr) -> Ipv4Addr {
+    let route = rules::leaf_at(view, packet, view.own_lookup(link.lookup), to.into());
+    let egress = route.and_then(|route| view.link(egress_of(view, view.tables.action(route, view.guard)?)?));
+    let egress = egress.unwrap_or(link);
+    let source = route.and_then(|route| leaving4(view, route, egress, to));
+    source.or(egress.source4).or(link.source4).unwrap_or(Ipv4Addr::UNSPECIFIED)
+}
+
+/// The address of this router's by which a packet leaves by `link`, for the options that record it: Linux's
+/// `ip_rt_get_source`.
+#[cold]
+pub(crate) fn recorded4(view: &View<'_>, meta: &PacketMeta, link: LinkId) -> Option<Ipv4Addr> {
+    let egress = view.link(link)?;
+    let packet = meta.packet.bytes();
+    let to = ipv4::View::parse(packet).ok()?.header.destination();
+    let route = rules::leaf_at(view, packet, meta.extra.looked_in, to.into());
+    route.and_then(|route| leaving4(view, route, egress, to)).or(egress.source4)
+}
+
+impl Link {
+    /// The address whose network a gateway is in, if there are several: Linux's `inet_select_addr`.
+    fn source4_near(&self, gateway: Ipv4Addr) -> Option<Ipv4Addr> {
+        self.several.iter().find_map(|(address, len)| match *address {
+            IpAddr::V4(address) => {
+                let common = (address.to_bits() ^ gateway.to_bits()).leading_zeros();
+                (common >= u32::from(*len)).then_some(address)
+            }
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// The address for what goes to this one: RFC 6724 section 5, of whose rules 2, 6 and 8 tell addresses of a link apart.
+    fn source6_for(&self, to: Ipv6Addr) -> Option<Ipv6Addr> {
+        if to.is_unicast_link_local()
+            && let Some(near) = self.own6.iter().find(|address| address.is_unicast_link_local())
+        {
+            return Some(*near);
+        }
+        let several = self.several.iter().filter_map(|(address, len)| match *address {
+            IpAddr::V6(address) => Some((address, u32::from(*len))),
+            IpAddr::V4(_) => None,
+        });
+        let best = several.min_by_key(|(address, len)| {
+            let common = (address.to_bits() ^ to.to_bits()).leading_zeros();
+            Reverse((label(*address) == label(to), common.min(*len)))
+        });
+        best.map(|(address, _)| address).or(self.source6)
+    }
+}
+
+/// The label of an address in the policy table of RFC 6724 section 2.1.
+const fn label(address: Ipv6Addr) -> u8 {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] => 4,
+        [0, 0, 0, 0, 0, 0, ..] => 3,
+        [0x2002, ..] => 2,
+        [0x2001, 0, ..] => 5,
+        [0xfc00..=0xfdff, ..] => 13,
+        [0xfec0..=0xfeff, ..] => 11,
+        [0x3ffe, ..] => 12,
+        _ => 1,
+    }
+}
