@@ -3,7 +3,7 @@
 //! A packet may arrive with no SRH, a full one or a reduced one. What a behaviour refuses is dropped
 //! for a named reason and counted as an error of the SID.
 
-use underpass_packet::protocol;
+use underpass_packet::{ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::counters::Count;
@@ -94,10 +94,14 @@ fn endpoint_fast<'a>(
     }
 }
 
-/// Whether the IPv6 header in a frame is followed by this protocol.
+/// Whether a packet of this protocol follows the IPv6 header in a frame, or the routing header behind it.
 #[inline(always)]
 fn is_inside(packet: &Packet, protocol: u8) -> bool {
-    packet.bytes().get(ETHERNET + NEXT_HEADER) == Some(&protocol)
+    let bytes = packet.bytes();
+    match bytes.get(ETHERNET + NEXT_HEADER) {
+        Some(&protocol::ROUTING) => bytes.get(ETHERNET + ipv6::Header::LEN) == Some(&protocol),
+        next => next == Some(&protocol),
+    }
 }
 
 /// Does what a local SID says to a packet that is addressed to it. `unusual` is set if the packet inside
