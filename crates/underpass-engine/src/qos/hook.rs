@@ -172,12 +172,12 @@ impl StoredHook {
             StoredClassifier::Matchall(outcome) => counted(outcome),
             StoredClassifier::Flower(table) => table.find(subject).and_then(counted),
             StoredClassifier::FwClasses(qdisc) => {
-                let mark = subject.tag.mark;
+                let mark = subject.tag().mark;
                 let ours = mark != 0 && (mark >> 16 == 0 || mark >> 16 == qdisc >> 16);
                 ours.then_some(Found::Class(mark))
             }
             StoredClassifier::FwMarks(mask, filters) => {
-                let filter = filters.get(&(subject.tag.mark & mask))?;
+                let filter = filters.get(&(subject.tag().mark & mask))?;
                 if subject.came_by(filter.ingress) { counted(&filter.outcome) } else { None }
             }
             _ => None,

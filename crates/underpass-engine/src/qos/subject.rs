@@ -110,14 +110,15 @@ pub(crate) struct Place {
 /// A packet at a place.
 pub(crate) struct Subject<'p> {
     pub(crate) place: &'p Place,
-    frame: &'p [u8],
+    packet: &'p Packet,
+    /// [`Tag::headless`].
+    headless: u16,
     /// Where the network header is.
     network: usize,
     /// The EtherType of the outermost VLAN tag, and what else is in it.
     pub(crate) vlan: Option<(u16, u16)>,
     /// `skb->protocol` with the tag: what the protocol of a filter is compared with.
     pub(crate) protocol: u16,
-    pub(crate) tag: Tag,
     pub(crate) wire: WireLength,
 }
 
@@ -149,17 +150,18 @@ impl<'p> Subject<'p> {
     /// `None`: there is no Ethernet header.
     #[inline]
     pub(crate) fn of(packet: &'p Packet, place: &'p Place) -> Option<Self> {
-        let (frame, tag) = (packet.bytes(), packet.tag());
-        if tag.headless != 0 {
+        let headless = packet.tag().headless;
+        if headless != 0 {
             let wire = WireLength::of_packet(packet, 0);
-            return Some(Self { place, frame, network: 0, vlan: None, protocol: tag.headless, tag, wire });
+            return Some(Self { place, packet, headless, network: 0, vlan: None, protocol: headless, wire });
         }
+        let frame = packet.bytes();
         let [.., high, low] = frame.first_chunk::<ETHERNET>()?;
         let protocol = u16::from_be_bytes([*high, *low]);
         if !is_vlan(protocol) {
             let less = if place.ingress { ETHERNET as u32 } else { 0 };
             let wire = WireLength::of_packet(packet, less);
-            return Some(Self { place, frame, network: ETHERNET, vlan: None, protocol, tag, wire });
+            return Some(Self { place, packet, headless, network: ETHERNET, vlan: None, protocol, wire });
         }
         let vlan = match frame.get(ETHERNET..ETHERNET + VLAN) {
             Some([high, low, ..]) => Some((protocol, u16::from_be_bytes([*high, *low]))),
@@ -167,13 +169,24 @@ impl<'p> Subject<'p> {
         };
         Some(Self {
             place,
-            frame,
+            packet,
+            headless,
             network: ETHERNET + if vlan.is_some() { VLAN } else { 0 },
             vlan,
             protocol,
-            tag,
             wire: WireLength::of_packet(packet, uncounted(packet, place.ingress)),
         })
+    }
+
+    /// What goes along with the packet.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        self.packet.tag()
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> &'p [u8] {
+        self.packet.bytes()
     }
 
     /// Whether a filter of this protocol classifies it.
@@ -184,17 +197,17 @@ impl<'p> Subject<'p> {
 
     /// The link layer, without the VLAN tag. Linux sees none at a device that has none.
     pub(crate) fn addresses(&self) -> ([u8; 6], [u8; 6]) {
-        if self.tag.headless != 0 || self.place.bare {
+        if self.headless != 0 || self.place.bare {
             return Default::default();
         }
         let of =
-            |at: usize| self.frame.get(at..at + 6).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
+            |at: usize| self.frame().get(at..at + 6).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
         (of(0), of(6))
     }
 
     /// The EtherType of what lies at the network header.
     pub(crate) fn inner_protocol(&self) -> u16 {
-        match self.network.checked_sub(2).and_then(|at| self.frame.get(at..self.network)) {
+        match self.network.checked_sub(2).and_then(|at| self.frame().get(at..self.network)) {
             None => self.protocol,
             Some([high, low]) => u16::from_be_bytes([*high, *low]),
             _ => 0,
@@ -203,12 +216,12 @@ impl<'p> Subject<'p> {
 
     /// From the network header on.
     pub(crate) fn network(&self) -> &'p [u8] {
-        self.frame.get(self.network..).unwrap_or_default()
+        self.frame().get(self.network..).unwrap_or_default()
     }
 
     /// `skb->len`.
     pub(crate) fn len(&self) -> usize {
-        let behind = self.frame.len() - self.network.min(self.frame.len());
+        let behind = self.frame().len() - self.network.min(self.frame().len());
         if self.place.ingress || self.network == 0 { behind } else { behind + ETHERNET }
     }
 
@@ -217,7 +230,7 @@ impl<'p> Subject<'p> {
     pub(crate) fn bytes<const N: usize>(&self, offset: i64) -> Option<[u8; N]> {
         if offset >= 0 || self.vlan.is_none() {
             let at = usize::try_from(i64::try_from(self.network).ok()?.checked_add(offset)?).ok()?;
-            return self.frame.get(at..)?.first_chunk().copied();
+            return self.frame().get(at..)?.first_chunk().copied();
         }
         let mut bytes = [0; N];
         for (place, n) in bytes.iter_mut().zip(0..) {
@@ -225,7 +238,7 @@ impl<'p> Subject<'p> {
             // Before the EtherType behind the tag are the addresses before the tag.
             let skipped = if offset < -2 { VLAN as i64 } else { 0 };
             let at = usize::try_from(self.network as i64 + offset - skipped).ok()?;
-            *place = *self.frame.get(at)?;
+            *place = *self.frame().get(at)?;
         }
         Some(bytes)
     }
@@ -234,7 +247,7 @@ impl<'p> Subject<'p> {
     #[inline(always)]
     pub(crate) fn word(&self, offset: i64) -> Option<u32> {
         if offset >= 0 && offset < i64::from(u32::MAX) {
-            let bytes = self.frame.get(self.network + offset as usize..)?.first_chunk()?;
+            let bytes = self.frame().get(self.network + offset as usize..)?.first_chunk()?;
             return Some(u32::from_ne_bytes(*bytes));
         }
         self.bytes(offset).map(u32::from_ne_bytes)
@@ -248,9 +261,9 @@ impl<'p> Subject<'p> {
     /// `skb->pkt_type`.
     pub(crate) fn packet_type(&self) -> u8 {
         let (destination, _) = self.addresses();
-        match self.tag.packet_type {
+        match self.tag().packet_type {
             // It is for whoever it has come to.
-            0 if self.tag.headless != 0 || self.place.bare => 0,
+            0 if self.headless != 0 || self.place.bare => 0,
             0 if !self.place.ingress || destination == self.place.mac => 0,
             0 if destination == ethernet::BROADCAST => 1,
             0 if destination[0] & 1 != 0 => 2,
@@ -278,7 +291,7 @@ impl<'p> Subject<'p> {
     /// The link that it came in by, and its interface index.
     #[inline]
     pub(crate) fn received_by(&self) -> Option<(LinkId, u32)> {
-        self.place.received_by.filter(|_| self.place.ingress || !self.tag.own)
+        self.place.received_by.filter(|_| self.place.ingress || !self.tag().own)
     }
 }
 

@@ -108,15 +108,15 @@ fn term(term: &MetaTerm, subject: &Subject<'_>, random: u32) -> u64 {
     };
     let found = match value {
         MetaValue::Random => random.into(),
-        MetaValue::Priority => subject.tag.priority.into(),
+        MetaValue::Priority => subject.tag().priority.into(),
         // As it is on the wire, in the order of this machine's bytes: `tc` says `meta(protocol eq …)` so.
         MetaValue::Protocol => subject.protocol.into(),
         MetaValue::PacketType => subject.packet_type().into(),
         MetaValue::PacketLength => subject.len() as u64,
         MetaValue::DataLength => 0,
         MetaValue::MacLength => ETHERNET as u64,
-        MetaValue::Mark => subject.tag.mark.into(),
-        MetaValue::TcIndex => subject.tag.index.into(),
+        MetaValue::Mark => subject.tag().mark.into(),
+        MetaValue::TcIndex => subject.tag().index.into(),
         MetaValue::Device => subject.place.ifindex.into(),
         MetaValue::IngressDevice => subject.received_by().map_or(0, |(_, ifindex)| ifindex).into(),
         MetaValue::VlanTag => subject.vlan.map_or(0, |(_, tci)| tci).into(),

@@ -178,7 +178,7 @@ impl Node {
     #[inline]
     fn holds(&self, keys: &[Key], walk: &Walk, subject: &Subject<'_>, counters: &Counters) -> Option<bool> {
         if let Some((value, mask)) = self.mark
-            && subject.tag.mark & mask != value
+            && subject.tag().mark & mask != value
         {
             return Some(false);
         }

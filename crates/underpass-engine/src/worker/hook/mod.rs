@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::offload;
 use crate::qos::{
     Charged, Found, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
-    edit_vlan, give_header, link_layer,
+    edit_vlan, give_header, link_layer, uncounted,
 };
 use crate::tables::{
     Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey,
@@ -54,7 +54,7 @@ pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, received_by: Opti
     }
 }
 
-/// Asks one packet.
+/// Classifies one packet.
 pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -64,18 +64,15 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Classified {
     let random = path.hooks.random();
-    // What all actions count: what a packet was when it came, whatever they make of it.
-    let wire = match Subject::of(&packet, place) {
+    if packet.tag().headless == 0 && packet.len() < ethernet::Header::LEN {
         // Too short to be classified; the path drops it.
-        None => return Classified::On(packet, 0),
-        Some(subject) => {
-            let wire = subject.wire;
-            if let Some(counter) = hook.counter {
-                path.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
-            }
-            wire
-        }
-    };
+        return Classified::On(packet, 0);
+    }
+    // What all actions count: what the packet is now, whatever they make of it.
+    let wire = WireLength::of_packet(&packet, uncounted(&packet, place.ingress));
+    if let Some(counter) = hook.counter {
+        path.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+    }
     let (mut chain, mut rounds) = (0, 0);
     let mut keyed = with_key(view, &packet, place);
     'chain: loop {
