@@ -51,7 +51,7 @@ impl Router {
             }
         }
         if port.is_some() {
-            let given = self.ask_kernel(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, |message| {
+            let given = self.request_kernel(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, |message| {
                 let [a, b, c, d] = link.to_ne_bytes();
                 // Of host scope: the kernel sends nothing from it.
                 message.fixed(&[libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d]);
@@ -301,7 +301,7 @@ impl Router {
                 if there(&info) {
                     continue;
                 }
-                let added = self.ask_kernel(RTM_NEWROUTE, NLM_F_CREATE, |message| {
+                let added = self.request_kernel(RTM_NEWROUTE, NLM_F_CREATE, |message| {
                     write_key(message, place, &info);
                     if let Some(source) = info.source {
                         message.address(RTA_PREFSRC, source);

@@ -36,7 +36,7 @@ pub trait Namespace: Send {
     ///
     /// # Errors
     /// The kernel's answer.
-    fn ask(&mut self, message: &mut [u8]) -> Result<(), RequestError>;
+    fn request(&mut self, message: &mut [u8]) -> Result<(), RequestError>;
 
     /// Makes a network device of this name, down and without addresses. Returns its interface index.
     ///

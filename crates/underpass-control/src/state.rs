@@ -201,7 +201,7 @@ impl Router {
     }
 
     /// Asks the kernel for a change.
-    pub(crate) fn ask_kernel(
+    pub(crate) fn request_kernel(
         &mut self,
         kind: u16,
         flags: u16,
@@ -215,7 +215,7 @@ impl Router {
     /// Passes a request on to the kernel.
     pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
         match self.live.as_mut().and_then(|live| live.namespace.as_mut()) {
-            Some(namespace) => namespace.ask(message),
+            Some(namespace) => namespace.request(message),
             None => Err(RequestError::errno(libc::EOPNOTSUPP)),
         }
     }

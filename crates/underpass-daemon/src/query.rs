@@ -13,7 +13,7 @@ use crate::live::stats_path;
 ///
 /// # Errors
 /// There is none, or it does not answer in time.
-pub fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
+pub fn answer(socket: &Path, question: &str) -> anyhow::Result<String> {
     let path = stats_path(socket);
     let mut connection = UnixStream::connect(&path).with_context(|| {
         format!("no router answers at {}: start one with `underpass run`", path.display())

@@ -211,14 +211,15 @@ pub fn reopen(
 
 /// Sets what the program had set of a socket.
 fn restore(socket: &Socket, control: c_int) -> Result<(), c_int> {
-    let set =
-        |option: c_int, value: u32| ask(control, Message::new(Kind::Set, option as u32, value, 0)).map(drop);
+    let set = |option: c_int, value: u32| {
+        query(control, Message::new(Kind::Set, option as u32, value, 0)).map(drop)
+    };
     let options = socket.options.load(Relaxed);
     (0..32).filter(|option| options >> option & 1 != 0).try_for_each(|option| set(option, 1))?;
     let port_id = socket.port_id.load(Relaxed);
     if port_id != 0 {
         let groups = socket.groups.load(Relaxed);
-        ask(control, Message::new(Kind::Bind, port_id, groups, port_id))?;
+        query(control, Message::new(Kind::Bind, port_id, groups, port_id))?;
     }
     let above = socket.groups_above.load(Relaxed);
     let mut members = (0..64).filter(|bit| above >> bit & 1 != 0);
@@ -229,7 +230,7 @@ fn restore(socket: &Socket, control: c_int) -> Result<(), c_int> {
 pub const FIRST_ABOVE: u32 = 33;
 
 /// Tells the router how long a buffer the program reads with. It does not answer.
-pub fn tell_room(socket: &Socket, room: u32) {
+pub fn report_buffer(socket: &Socket, room: u32) {
     let bytes = Message::new(Kind::Room, room, 0, 0).to_bytes();
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: send reads `bytes`.
@@ -270,44 +271,44 @@ fn hand_over(control: c_int, far: c_int, protocol: c_int) -> Result<(), c_int> {
 pub fn call(socket: &Socket, question: Message) -> Result<Message, c_int> {
     let answer = {
         let _turn = turn(socket);
-        ask(socket.control.load(Relaxed), question)
+        query(socket.control.load(Relaxed), question)
     };
     match answer {
         Err(libc::ECONNREFUSED) if lost::is_over(socket) => {
             lost::reconnect(socket)?;
             let _turn = turn(socket);
-            ask(socket.control.load(Relaxed), question)
+            query(socket.control.load(Relaxed), question)
         }
         answer => answer,
     }
 }
 
 /// Asks the router about a path below `/proc/sys/net`; gives its answer and the text in it.
-pub fn ask_about(what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
+pub fn query_file(what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
     let control = connect()?.ok_or(libc::ENOENT)?;
-    let answer = ask_sysctl(control, what, path);
+    let answer = query_sysctl(control, what, path);
     // SAFETY: `control` is ours.
     unsafe { next::close(control) };
     answer
 }
 
-fn ask_sysctl(control: c_int, what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
+fn query_sysctl(control: c_int, what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
     let room = if what == sysctl::LIST { sysctl::ANSWER } else { sysctl::TEXT };
-    ask_with_text(control, Message::new(Kind::Sysctl, what, 0, 0), path, room)
+    query_with_text(control, Message::new(Kind::Sysctl, what, 0, 0), path, room)
 }
 
 /// Asks the router to carry out an ioctl of tunnel devices; gives what becomes of the parameters. `None`: there is no
 /// router.
 pub fn tunnel(question: Message, parameters: &[u8]) -> Result<Option<Vec<u8>>, c_int> {
     let Some(control) = connect()? else { return Ok(None) };
-    let answer = ask_with_text(control, question, parameters, TUNNEL_PARAMETERS);
+    let answer = query_with_text(control, question, parameters, TUNNEL_PARAMETERS);
     // SAFETY: `control` is ours.
     unsafe { next::close(control) };
     answer.map(|(_, parameters)| Some(parameters))
 }
 
 /// Asks with a text behind the question; `room` is how long that of the answer can be.
-fn ask_with_text(
+fn query_with_text(
     control: c_int,
     question: Message,
     text: &[u8],
@@ -335,7 +336,7 @@ fn ask_with_text(
 /// A connection that is a file of the router's, opened for writing with these flags of open(2).
 pub fn sysctl_writer(path: &[u8], flags: c_int) -> Result<c_int, c_int> {
     let fd = connect()?.ok_or(libc::ENOENT)?;
-    let opened = ask_sysctl(fd, sysctl::WRITE, path);
+    let opened = query_sysctl(fd, sysctl::WRITE, path);
     let entered = opened.and_then(|_| table::enter_writer(fd).ok_or(libc::EMFILE));
     // SAFETY: `fd` is ours; fcntl takes numbers here.
     unsafe {
@@ -407,7 +408,7 @@ pub fn settle(fd: c_int) -> Result<(), c_int> {
 /// Asks the router something that concerns no socket.
 pub fn call_once(question: Message) -> Result<Message, c_int> {
     let control = connect()?.ok_or(libc::ECONNREFUSED)?;
-    let answer = ask(control, question);
+    let answer = query(control, question);
     // SAFETY: `control` is ours.
     unsafe { next::close(control) };
     answer
@@ -417,7 +418,7 @@ fn turn(socket: &Socket) -> MutexGuard<'_, ()> {
     socket.turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn ask(control: c_int, question: Message) -> Result<Message, c_int> {
+fn query(control: c_int, question: Message) -> Result<Message, c_int> {
     let bytes = question.to_bytes();
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: send reads `bytes`.

@@ -14,7 +14,7 @@ use anyhow::Context;
 use underpass_daemon::{
     launch,
     live::{MplsStats, Stats},
-    query::ask,
+    query::answer,
 };
 
 use underpass_daemon::output;
@@ -61,7 +61,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
         match args.what {
             None => {
-                let text = ask(&socket, "")?;
+                let text = answer(&socket, "")?;
                 let stats: Stats = serde_json::from_str(&text).context("the router's answer")?;
                 let shown = if args.json { text } else { format!("{clear}{}", table(&stats, last.as_ref())) };
                 output::print(&shown)?;
@@ -69,7 +69,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             }
             Some(What::Mpls { label }) => {
                 let question = label.map_or("mpls".to_owned(), |label| format!("mpls {label}"));
-                let text = ask(&socket, &question)?;
+                let text = answer(&socket, &question)?;
                 let stats = serde_json::from_str(&text).context("the router's answer")?;
                 output::print(&if args.json { text } else { format!("{clear}{}", mpls(&stats)) })?;
             }

@@ -95,7 +95,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         None => launch::namespace_socket()?,
     };
     let ask = || -> anyhow::Result<State> {
-        serde_json::from_str(&query::ask(&socket, "state")?).context("the router's answer")
+        serde_json::from_str(&query::answer(&socket, "state")?).context("the router's answer")
     };
     let first = ask()?;
     let every = Duration::from_secs(args.every);

@@ -83,10 +83,10 @@ fn between_two_routers() {
     set(&polled, libc::NETLINK_ADD_MEMBERSHIP, libc::RTNLGRP_NEXTHOP as i32).unwrap();
     set(&polled, libc::NETLINK_EXT_ACK, 1).unwrap();
     set(&quiet, libc::NETLINK_NO_ENOBUFS, 1).unwrap();
-    let asker = open();
-    assert!(works(asker.as_raw_fd()));
+    let requester = open();
+    assert!(works(requester.as_raw_fd()));
     let copy = polled.try_clone().unwrap();
-    let ports = [&polled, &watched, &quiet, &asker].map(port_id);
+    let ports = [&polled, &watched, &quiet, &requester].map(port_id);
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
     epoll.add(&watched, EpollEvent::new(EpollFlags::EPOLLIN, 77)).unwrap();
 
@@ -107,10 +107,10 @@ fn between_two_routers() {
         }
     }
     assert!((2..20).contains(&wakes), "{wakes} times awake");
-    assert_eq!(send(asker.as_raw_fd(), &get_link(1), MsgFlags::empty()), Err(Errno::ECONNREFUSED));
+    assert_eq!(send(requester.as_raw_fd(), &get_link(1), MsgFlags::empty()), Err(Errno::ECONNREFUSED));
 
     let mut next = start_router(Path::new(&variable("TEST_SOCKET")));
-    assert!(works(asker.as_raw_fd()));
+    assert!(works(requester.as_raw_fd()));
     // What listens hears that it has missed something; then it is a listener as before.
     for listener in [&polled, &watched] {
         let end = Instant::now() + Duration::from_secs(10);
@@ -126,7 +126,7 @@ fn between_two_routers() {
         assert_eq!(recv(listener.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
     }
     assert_eq!(recv(quiet.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
-    assert_eq!([&polled, &watched, &quiet, &asker].map(port_id), ports);
+    assert_eq!([&polled, &watched, &quiet, &requester].map(port_id), ports);
     let listed = get(&polled, libc::SOL_NETLINK, libc::NETLINK_LIST_MEMBERSHIPS);
     assert_eq!(listed, Ok(1 | 1 << (libc::RTNLGRP_NEXTHOP - 1)));
     assert_eq!(get(&polled, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK), Ok(1));

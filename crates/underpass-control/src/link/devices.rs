@@ -68,7 +68,7 @@ impl Devices {
     }
 
     /// Keeps what the kernel tells of a link.
-    pub fn tell(&mut self, index: u32, body: &[u8]) {
+    pub fn report(&mut self, index: u32, body: &[u8]) {
         self.reported.insert(index, body.into());
     }
 

@@ -89,7 +89,7 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         unseen.links.remove(&index);
     }
     if let Some(live) = &mut router.live {
-        live.devices.tell(index, request.message.body());
+        live.devices.report(index, request.message.body());
         live.devices.notify_kind(index, info_kind(&attributes)?.as_deref());
     }
     let vlan = vlan_of(&attributes)?;

@@ -90,7 +90,7 @@ pub(super) fn make_fallback_device(
     kind: tunnel::Kind,
 ) -> Result<(), RequestError> {
     let index = add_device(router, link, kind)?;
-    let settled = router.ask_kernel(RTM_SETLINK, 0, |message| {
+    let settled = router.request_kernel(RTM_SETLINK, 0, |message| {
         message.fixed(&header(index, 0, 0));
         message.u32(libc::IFLA_MTU, link.mtu);
         if kind == tunnel::Kind::Ipip {
@@ -186,7 +186,7 @@ pub(super) fn set_master(
     let before = router.links.get(index).and_then(|link| link.master);
     if before.is_some_and(|master| !own(router, master)) && !skip.is_empty() {
         // Enslaved to a bridge, or the like: set free there.
-        router.ask_kernel(RTM_SETLINK, 0, |message| {
+        router.request_kernel(RTM_SETLINK, 0, |message| {
             message.fixed(&header(index, 0, 0));
             message.u32(libc::IFLA_MASTER, 0);
         })?;
@@ -224,7 +224,7 @@ fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
 
 fn switch_kernels(router: &mut Router, index: u32, up: bool) {
     let flags = if up { IFF_UP as u32 } else { 0 };
-    let switched = router.ask_kernel(RTM_SETLINK, 0, |message| {
+    let switched = router.request_kernel(RTM_SETLINK, 0, |message| {
         message.fixed(&header(index, flags, IFF_UP as u32));
     });
     if let Err(error) = switched {

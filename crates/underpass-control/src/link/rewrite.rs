@@ -218,17 +218,18 @@ fn write_info(
 
 /// Writes a link of the kernel's as the kernel has last told of it; whether it has.
 pub(super) fn write_reported(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
-    let Some(told) = router.live.as_ref().and_then(|live| live.devices.reported.get(&index)) else {
+    let Some(reported) = router.live.as_ref().and_then(|live| live.devices.reported.get(&index)) else {
         return false;
     };
     let mut bytes = Vec::new();
-    let whole = write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(told));
+    let whole =
+        write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(reported));
     let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
     match message.take().and_then(|message| rewrite(router, &message)) {
         Some(rewritten) => {
             reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
         }
-        None => reply.fixed(told),
+        None => reply.fixed(reported),
     }
     true
 }

@@ -209,7 +209,7 @@ pub(crate) fn displace(router: &mut Router, place: Place, old: &Info) {
     if old.own() {
         return;
     }
-    let deleted = router.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, old));
+    let deleted = router.request_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, old));
     if let Err(error) = deleted {
         tracing::debug!("a route of the kernel's that was replaced is gone already: {error}");
     }

@@ -179,7 +179,7 @@ impl<'a> Config<'a> {
 
     /// Reads one that the kernel has told, which has checked it: it has what no client may say, and what
     /// this router does not do.
-    pub fn told(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
+    pub fn reported(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         Self::read(request, family, true)
     }
 
@@ -205,20 +205,20 @@ impl<'a> Config<'a> {
         })
     }
 
-    fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, RequestError> {
-        let policy = if told { &REPORTED } else { route_policy(family) };
+    fn read(request: &Request<'a>, family: Family, reported: bool) -> Result<Self, RequestError> {
+        let policy = if reported { &REPORTED } else { route_policy(family) };
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
-        if !told && family == Family::V4 && header.tos & 3 != 0 {
+        if !reported && family == Family::V4 && header.tos & 3 != 0 {
             return Err(refuse("Invalid dsfield (tos): ECN bits must be 0"));
         }
-        if !told && family == Family::V6 && header.tos != 0 {
+        if !reported && family == Family::V6 && header.tos != 0 {
             return Err(refuse("Invalid dsfield (tos): option not available for IPv6"));
         }
-        if !told && header.tos != 0 {
+        if !reported && header.tos != 0 {
             return Err(RequestError::new(EOPNOTSUPP, "Routes by tos are not supported by this router"));
         }
-        if !told && header.kind > libc::RTN_XRESOLVE {
+        if !reported && header.kind > libc::RTN_XRESOLVE {
             return Err(refuse("Invalid route type"));
         }
         if family == Family::V6 && header.flags & RTM_F_CLONED != 0 {
@@ -227,19 +227,20 @@ impl<'a> Config<'a> {
         let (gateway, via) = (attributes.get(RTA_GATEWAY), attributes.get(RTA_VIA));
         let nh_id = attributes.get(RTA_NH_ID).map_or(0, |id| id.u32());
         let own = [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_ENCAP];
-        if !told && nh_id != 0 && own.into_iter().any(|kind| attributes.get(kind).is_some()) {
+        if !reported && nh_id != 0 && own.into_iter().any(|kind| attributes.get(kind).is_some()) {
             return Err(refuse("Nexthop specification and nexthop id are mutually exclusive"));
         }
-        if !told && family == Family::V6 && via.is_some() {
+        if !reported && family == Family::V6 && via.is_some() {
             return Err(refuse("IPv6 does not support RTA_VIA attribute"));
         }
         let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
-        if let Some(kind) = kind.filter(|_| !told) {
+        if let Some(kind) = kind.filter(|_| !reported) {
             encap::check_type(kind)?;
         }
         let multipath = attributes.get(RTA_MULTIPATH);
-        let multipath = multipath.map(|multipath| Self::multipath(&multipath, family, told)).transpose()?;
-        if !told && family == Family::V4 && gateway.is_some() && via.is_some() {
+        let multipath =
+            multipath.map(|multipath| Self::multipath(&multipath, family, reported)).transpose()?;
+        if !reported && family == Family::V4 && gateway.is_some() && via.is_some() {
             return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
         }
         let hop = HopConfig {
@@ -253,7 +254,7 @@ impl<'a> Config<'a> {
         let preference = attributes.get(RTA_PREF).map(|preference| preference.u8());
         let source = attributes.get(RTA_PREFSRC).and_then(|source| source.address(family.number()));
         Ok(Self {
-            prefix: prefix(&header, &attributes, family, told)?,
+            prefix: prefix(&header, &attributes, family, reported)?,
             // IPv6 has no such default in Linux, but its table 0 is the main table there too.
             table: if table == 0 { RT_TABLE_MAIN } else { table },
             protocol: header.protocol,
@@ -273,9 +274,9 @@ impl<'a> Config<'a> {
     fn multipath(
         multipath: &Attribute<'a>,
         family: Family,
-        told: bool,
+        reported: bool,
     ) -> Result<Vec<HopConfig<'a>>, RequestError> {
-        let policy = if told { &REPORTED } else { route_policy(family) };
+        let policy = if reported { &REPORTED } else { route_policy(family) };
         let mut hops = Vec::new();
         let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
         while !rest.is_empty() {
@@ -287,17 +288,17 @@ impl<'a> Config<'a> {
             let Some(inside) = rest.get(RTNH..len).filter(|_| len >= RTNH) else {
                 return Err(refuse("Invalid nexthop configuration - extra data after nexthop"));
             };
-            if !told && flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN) as u8 != 0 {
+            if !reported && flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN) as u8 != 0 {
                 return Err(refuse("Invalid flags for nexthop - can not contain DEAD or LINKDOWN"));
             }
             let attributes: Attributes<'a, ATTRIBUTES> =
                 Attributes::parse(policy, inside, offset + RTNH, Validate::Liberal)?;
             let (gateway, via) = (attributes.get(RTA_GATEWAY), attributes.get(RTA_VIA));
-            if !told && gateway.is_some() && via.is_some() {
+            if !reported && gateway.is_some() && via.is_some() {
                 return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
             }
             let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
-            if let Some(kind) = kind.filter(|_| !told) {
+            if let Some(kind) = kind.filter(|_| !reported) {
                 encap::check_type(kind)?;
             }
             hops.push(HopConfig {
@@ -320,7 +321,7 @@ fn prefix(
     header: &RouteHeader,
     attributes: &Attributes<'_, ATTRIBUTES>,
     family: Family,
-    told: bool,
+    reported: bool,
 ) -> Result<Prefix, RequestError> {
     if header.dst_len > family.bits() {
         return Err(refuse("Invalid prefix length"));
@@ -339,7 +340,7 @@ fn prefix(
     if family == Family::V4 && prefix.bits != bits {
         return Err(refuse("Invalid prefix for given prefix length"));
     }
-    if !told && header.src_len != 0 && family == Family::V6 {
+    if !reported && header.src_len != 0 && family == Family::V6 {
         return Err(refuse("Specifying source address requires IPV6_SUBTREES to be enabled"));
     }
     Ok(prefix)

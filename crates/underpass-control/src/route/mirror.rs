@@ -40,7 +40,7 @@ pub(crate) fn mirror_route(router: &mut Router, request: &Request<'_>) -> Result
     if header.table == RT_TABLE_LOCAL as u8 && router.is_about_host_address(&request.message) {
         return Ok(());
     }
-    let (config, readable) = match Config::told(request, family) {
+    let (config, readable) = match Config::reported(request, family) {
         Ok(config) => (config, true),
         Err(_) => (Config::place(request, family)?, false),
     };
@@ -173,7 +173,7 @@ pub(super) fn reported_infos(router: &Router, config: &Config<'_>, family: Famil
 fn reported_hop(router: &Router, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
     let tunnel = check_tunnel(router, config, family);
     let known = match (&tunnel, &config.encap) {
-        (Ok(Some(tunnel)), Some((_, told))) => is_whole(&tunnel.encap, told),
+        (Ok(Some(tunnel)), Some((_, reported))) => is_whole(&tunnel.encap, reported),
         (Ok(None), None) => true,
         _ => false,
     };

@@ -39,7 +39,7 @@ fn has_own(router: &Router, place: Place, metric: u32) -> bool {
 
 /// Whether `RTM_NEWROUTE` adds a route of the router's own, or meets one.
 pub(crate) fn adds_own(router: &Router, request: &Request<'_>, family: Family) -> bool {
-    let Ok(config) = Config::told(request, family) else { return false };
+    let Ok(config) = Config::reported(request, family) else { return false };
     if is_own_config(router, &config) || own_object(router, config.nh_id) {
         return true;
     }
@@ -50,7 +50,7 @@ pub(crate) fn adds_own(router: &Router, request: &Request<'_>, family: Family) -
 
 /// Whether `RTM_DELROUTE` deletes a route of the router's own.
 pub(crate) fn deletes_own(router: &Router, request: &Request<'_>, family: Family) -> bool {
-    let Ok(config) = Config::told(request, family) else { return false };
+    let Ok(config) = Config::reported(request, family) else { return false };
     let place = (family, config.table, config.prefix);
     if !ids_at(router, place).iter().any(|&id| own_id(router, id)) {
         return false;
@@ -95,7 +95,7 @@ pub(crate) fn is_replaced(router: &Router, message: &Message<'_>) -> bool {
     }
     let request = Request { message: *message, port: 0, strict: false };
     let Some(family) = Family::from_number(request.family()) else { return false };
-    let Ok(config) = Config::told(&request, family) else { return false };
+    let Ok(config) = Config::reported(&request, family) else { return false };
     reported_infos(router, &config, family).iter().any(|info| replaced_by_vrf(router, config.table, info))
 }
 

@@ -132,6 +132,6 @@ pub(super) fn understands_object(message: &Message<'_>, header: usize) -> bool {
 
 /// Whether an encapsulation is all that the kernel says of it, and one that the router makes in the kernel's place:
 /// not parameters for the kernel's own devices.
-pub(super) fn is_whole(encap: &Encap, told: &Attribute<'_>) -> bool {
-    !Encap::is_of_device(encap.kind()) && encap.is_all_of(told)
+pub(super) fn is_whole(encap: &Encap, reported: &Attribute<'_>) -> bool {
+    !Encap::is_of_device(encap.kind()) && encap.is_all_of(reported)
 }

@@ -84,7 +84,7 @@ pub(crate) struct Rule {
     /// Routes of at most this prefix length are passed over.
     pub suppress_prefix: Option<u32>,
     /// The body of the kernel's message, of a rule that is the kernel's.
-    pub told: Option<Box<[u8]>>,
+    pub reported: Option<Box<[u8]>>,
 }
 
 impl Rule {
@@ -110,7 +110,7 @@ impl Rule {
             source_port: None,
             destination_port: None,
             suppress_prefix: None,
-            told: None,
+            reported: None,
         }
     }
 

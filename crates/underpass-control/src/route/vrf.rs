@@ -108,7 +108,7 @@ pub(crate) fn remove_connected(router: &mut Router, place: Place, info: &Info) {
     if table != RT_TABLE_MAIN || local {
         return;
     }
-    if let Err(error) = router.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, info)) {
+    if let Err(error) = router.request_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, info)) {
         tracing::debug!("a connected route is gone already: {error}");
     }
 }

@@ -97,9 +97,10 @@ impl Htb {
     ) -> Result<Changed, RequestError> {
         let mut wanted = codec::HtbClass::parse(options)?;
         wanted.priority = wanted.priority.min(HTB_PRIORITIES as u32 - 1);
-        let asked = wanted.quantum;
+        let wanted_quantum = wanted.quantum;
         let rate = config(&wanted.rate);
-        let (quantum, warning) = tables::HtbClass::quantum(&rate, self.settings.rate_to_quantum, asked);
+        let (quantum, warning) =
+            tables::HtbClass::quantum(&rate, self.settings.rate_to_quantum, wanted_quantum);
         wanted.quantum = quantum;
         let mut changed = Changed::default();
         if let Some(class) = self.classes.get_mut(&id) {

@@ -296,7 +296,7 @@ fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], RequestError> 
 /// `RTM_DELQDISC`.
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
-    let (named, parent) = (asked(router, &wanted)?, wanted.header.parent);
+    let (named, parent) = (named_by(router, &wanted)?, wanted.header.parent);
     if parent == 0 {
         return Err(RequestError::new(EINVAL, "Classid cannot be zero"));
     }
@@ -317,7 +317,7 @@ pub(crate) fn get(
     replies: &mut Replies,
 ) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
-    let (named, parent, link) = (asked(router, &wanted)?, wanted.header.parent, &wanted.link);
+    let (named, parent, link) = (named_by(router, &wanted)?, wanted.header.parent, &wanted.link);
     let default = default_qdisc(link).filter(|_| parent == tc::ROOT);
     replies.message(RTM_NEWQDISC, 0, request.reply_to(), |reply| match (named, default) {
         (Named::Own(qdisc), _) => write_qdisc(router, reply, link, parent, qdisc),
@@ -328,7 +328,7 @@ pub(crate) fn get(
 }
 
 /// The qdisc that a request to show or delete one names.
-fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, RequestError> {
+fn named_by<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, RequestError> {
     let Header { link, handle, parent, .. } = wanted.header;
     let named = match parent {
         0 => match own_qdisc(router, link, handle) {

@@ -341,7 +341,7 @@ impl Programmer {
         let held = self.routes.get(&route.key).map(|held| held.generation);
         let exclusive = self.beside_kernel && held.is_none();
         as_request(&mut copy, NLM_F_CREATE | if exclusive { NLM_F_EXCL } else { NLM_F_REPLACE });
-        match self.ask(router, &copy) {
+        match self.request(router, &copy) {
             // The very same is there.
             Err((EEXIST, _)) if !exclusive => {}
             // zebra has told the kernel, or the router by netlink, and that was enough.
@@ -379,7 +379,7 @@ impl Programmer {
     }
 
     fn forget_route(&mut self, router: &mut Router, key: &RouteKey, header: &[u8; 12]) {
-        match self.ask(router, &wire::delete_route(header, key)) {
+        match self.request(router, &wire::delete_route(header, key)) {
             // It went with its link or its next-hop object.
             Ok(()) | Err((ESRCH | ENOENT | ENODEV | EINVAL, _)) => {}
             Err((errno, text)) => tracing::warn!("FPM: a route could not be removed: errno {errno}: {text}"),
@@ -387,7 +387,7 @@ impl Programmer {
     }
 
     fn forget_object(&mut self, router: &mut Router, id: u32) {
-        match self.ask(router, &wire::object_request(RTM_DELNEXTHOP, id)) {
+        match self.request(router, &wire::object_request(RTM_DELNEXTHOP, id)) {
             Ok(()) | Err((ENOENT, _)) => {}
             Err((errno, text)) => {
                 tracing::warn!("FPM: an object could not be removed: errno {errno}: {text}")
@@ -447,7 +447,7 @@ impl Programmer {
         if let Some(held) = self.objects.get(&object.id).map(|held| held.id) {
             object.rewrite(&mut copy, held, &members);
             as_request(&mut copy, NLM_F_CREATE | NLM_F_REPLACE);
-            return match self.ask(router, &copy) {
+            return match self.request(router, &copy) {
                 Ok(()) => self.hold(object.id, held, &copy, group),
                 Err((errno, text)) => Done::Refused(errno, text),
             };
@@ -461,7 +461,7 @@ impl Programmer {
             self.confirmed(now);
             return self.hold(object.id, object.id, &copy, group);
         }
-        match self.ask(router, &copy) {
+        match self.request(router, &copy) {
             Ok(()) => return self.hold(object.id, object.id, &copy, group),
             Err((EEXIST, _)) => {}
             Err((errno, text)) => return Done::Refused(errno, text),
@@ -474,7 +474,7 @@ impl Programmer {
             let id = self.alias;
             self.alias = self.alias.checked_add(1).unwrap_or(ALIASES);
             object.rewrite(&mut copy, id, &members);
-            match self.ask(router, &copy) {
+            match self.request(router, &copy) {
                 Ok(()) => return self.hold(object.id, id, &copy, group),
                 Err((EEXIST, _)) => {}
                 Err((errno, text)) => return Done::Refused(errno, text),
@@ -496,7 +496,7 @@ impl Programmer {
     }
 
     /// Asks the router; an errno and its text if it refuses.
-    fn ask(&mut self, router: &mut Router, request: &[u8]) -> Result<(), (i32, String)> {
+    fn request(&mut self, router: &mut Router, request: &[u8]) -> Result<(), (i32, String)> {
         self.replies.clear();
         router.request(&mut self.client, request, &mut self.replies);
         let answer =

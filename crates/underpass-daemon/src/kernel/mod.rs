@@ -4,9 +4,9 @@
 //! groups and reads the dumps too, so that what it reads is in the order in which it happened. When the
 //! kernel could not tell everything (`ENOBUFS`), all is dumped anew and compared.
 
-mod asker;
 mod filters;
 mod namespace;
+mod requester;
 mod socket;
 mod solicit;
 mod vrf;
@@ -23,9 +23,9 @@ use underpass_control::{PROTOCOL, Router, VrfDoor};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, messages};
 
-pub use asker::Asker;
 pub use filters::{Bypassed, Filters};
 pub use namespace::{Made, Own};
+pub use requester::Requester;
 use socket::Socket;
 pub use solicit::solicit;
 
@@ -92,7 +92,7 @@ pub struct Kernel {
     synchronised: bool,
     /// Routes and rules of a router that was here before.
     leftovers: Vec<Vec<u8>>,
-    asker: Asker,
+    requester: Requester,
     made: Made,
     /// The rules that lead into VRFs.
     doors: Vec<VrfDoor>,
@@ -116,7 +116,7 @@ impl Kernel {
             interrupted: 0,
             synchronised: false,
             leftovers: Vec::new(),
-            asker: Asker::open()?,
+            requester: Requester::open()?,
             made: Made::default(),
             doors: Vec::new(),
             control: true,
@@ -212,10 +212,10 @@ impl Kernel {
         self.leftovers.clear();
         router.begin_resync();
         self.sync = Some(Sync { step: 0, sequence: 0, again: false });
-        self.ask_for_dump()
+        self.request_dump()
     }
 
-    fn ask_for_dump(&mut self) -> io::Result<()> {
+    fn request_dump(&mut self) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let Some(sync) = &mut self.sync else { return Ok(()) };
         let Some(&(kind, family)) = DUMPS.get(sync.step) else { return Ok(()) };
@@ -253,7 +253,7 @@ impl Kernel {
         sync.step += 1;
         sync.again |= self.lost;
         if sync.step < DUMPS.len() {
-            if let Err(error) = self.ask_for_dump() {
+            if let Err(error) = self.request_dump() {
                 tracing::error!("the kernel cannot be asked: {error}");
                 (self.lost, self.sync) = (true, None);
             }
@@ -281,7 +281,7 @@ impl Kernel {
                 // From RTM_NEW… to RTM_DEL….
                 [*low, *high] = (u16::from_ne_bytes([*low, *high]) + 1).to_ne_bytes();
             }
-            if let Err(error) = self.asker.ask_again(&mut message) {
+            if let Err(error) = self.requester.send(&mut message) {
                 tracing::warn!("a route or rule of an earlier router stays: {error}");
             }
         }
@@ -290,7 +290,7 @@ impl Kernel {
     /// What the router asks the kernel by, for [`Router::set_namespace`].
     ///
     /// # Errors
-    /// As [`Asker::open`].
+    /// As [`Requester::open`].
     pub fn namespace(&self) -> io::Result<Own> {
         Own::open(self.made.clone())
     }
@@ -306,8 +306,8 @@ impl Kernel {
     }
 
     /// By which the kernel is asked to change something.
-    pub fn asker(&mut self) -> &mut Asker {
-        &mut self.asker
+    pub fn requester(&mut self) -> &mut Requester {
+        &mut self.requester
     }
 }
 

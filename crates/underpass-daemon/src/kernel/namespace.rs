@@ -8,7 +8,7 @@ use libc::{IFF_MULTICAST, IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
 use underpass_control::{Device, Namespace, RequestError};
 use underpass_port::tun::{TunKind, TunPort};
 
-use super::Asker;
+use super::Requester;
 
 /// `txqlen` of the devices.
 const QUEUE_LENGTH: u32 = 1000;
@@ -33,7 +33,7 @@ impl Made {
 
 /// The network namespace of the thread that opened it.
 pub struct Own {
-    asker: Asker,
+    requester: Requester,
     made: Made,
 }
 
@@ -43,11 +43,11 @@ impl Own {
     /// # Errors
     /// What socket(2) and bind(2) say.
     pub fn open(made: Made) -> io::Result<Self> {
-        Ok(Self { asker: Asker::open()?, made })
+        Ok(Self { requester: Requester::open()?, made })
     }
 
     fn settle(&mut self, index: u32, device: Device) -> Result<(), RequestError> {
-        self.asker.ask(RTM_NEWLINK, 0, |message| {
+        self.requester.request(RTM_NEWLINK, 0, |message| {
             let mut header = [0; 16];
             header[4..8].copy_from_slice(&index.to_ne_bytes());
             let (set, changed) = match device {
@@ -68,8 +68,8 @@ impl Own {
 }
 
 impl Namespace for Own {
-    fn ask(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
-        self.asker.ask_again(message)
+    fn request(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
+        self.requester.send(message)
     }
 
     fn make(&mut self, name: &str, device: Device) -> Result<u32, RequestError> {
@@ -94,7 +94,7 @@ impl Namespace for Own {
 
     fn remove(&mut self, index: u32) {
         drop(self.made.take(index));
-        let removed = self.asker.ask(RTM_DELLINK, 0, |message| {
+        let removed = self.requester.request(RTM_DELLINK, 0, |message| {
             let mut header = [0; 16];
             header[4..8].copy_from_slice(&index.to_ne_bytes());
             message.fixed(&header);

@@ -8,7 +8,7 @@ use libc::{EEXIST, ENETDOWN, ENODEV, ENOENT, ESRCH, RTM_DELROUTE, RTM_DELRULE, R
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use underpass_control::{PROTOCOL, RequestError, Router, Sender, VrfChange, VrfDoor, VrfRoute};
 
-use super::{Asker, Kernel};
+use super::{Kernel, Requester};
 
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
@@ -34,7 +34,7 @@ impl Kernel {
                 VrfChange::Add(route) => (route, true),
                 VrfChange::Remove(route) => (route, false),
             };
-            if let Err(error) = self.asker.route(&route, add)
+            if let Err(error) = self.requester.route(&route, add)
                 && !harmless(error.errno)
             {
                 // An address that cannot be used yet: it is told when it can.
@@ -46,7 +46,7 @@ impl Kernel {
             let gone = self.doors.iter().filter(|door| !doors.contains(door));
             let new = doors.iter().filter(|door| !self.doors.contains(door));
             for (add, door) in gone.map(|door| (false, door)).chain(new.map(|door| (true, door))) {
-                if let Err(error) = self.asker.rule(door, add)
+                if let Err(error) = self.requester.rule(door, add)
                     && !harmless(error.errno)
                 {
                     tracing::warn!("what this host sends into a VRF is not led there: {error}: {door:?}");
@@ -64,7 +64,7 @@ impl Kernel {
 
     /// Removes all routes and rules of protocol [`PROTOCOL`].
     fn take_out(&mut self) {
-        match self.asker.dump_ours() {
+        match self.requester.dump_ours() {
             Ok(ours) => self.leftovers = ours,
             Err(error) => tracing::warn!("routes of the router's may stay: {error}"),
         }
@@ -78,7 +78,7 @@ fn harmless(errno: i32) -> bool {
     [EEXIST, ESRCH, ENOENT, ENODEV, ENETDOWN].contains(&errno)
 }
 
-impl Asker {
+impl Requester {
     fn route(&mut self, route: &VrfRoute, add: bool) -> Result<(), RequestError> {
         let (kind, flags) = if add { (RTM_NEWROUTE, NLM_F_CREATE) } else { (RTM_DELROUTE, 0) };
         let address = route.destination.addr();
@@ -86,7 +86,7 @@ impl Asker {
             IpAddr::V4(_) => (libc::AF_INET, libc::RT_SCOPE_LINK),
             IpAddr::V6(_) => (libc::AF_INET6, libc::RT_SCOPE_UNIVERSE),
         };
-        self.ask(kind, flags, |message| {
+        self.request(kind, flags, |message| {
             let len = route.destination.prefix_len();
             let kind = libc::RTN_UNICAST;
             message.fixed(&[family as u8, len, 0, 0, 0, PROTOCOL, scope, kind, 0, 0, 0, 0]);
@@ -112,7 +112,7 @@ impl Asker {
             Sender::From(IpAddr::V6(_)) => &[libc::AF_INET6],
         };
         for &family in families {
-            self.ask(kind, flags, |message| {
+            self.request(kind, flags, |message| {
                 let source_len = match door.sender {
                     Sender::Bound(_) | Sender::By(_) => 0,
                     Sender::From(IpAddr::V4(_)) => 32,

@@ -31,7 +31,7 @@ impl Accounts {
     }
 
     /// Has the workers asked, by their numbers, and gives their accounts in this order.
-    pub fn ask(&mut self, order: impl Fn(usize, Sender<Account>)) -> &[Account] {
+    pub fn collect(&mut self, order: impl Fn(usize, Sender<Account>)) -> &[Account] {
         // Those that came too late.
         while let Ok(account) = self.answers.try_recv() {
             self.take(account);
@@ -94,7 +94,7 @@ mod tests {
         let late = RefCell::new(Vec::new());
         let mut accounts = Accounts::new(2);
         let mut ask = |count: u64, slow: bool| {
-            let told = accounts.ask(|number, to| {
+            let told = accounts.collect(|number, to| {
                 if number == 1 && slow {
                     late.borrow_mut().push(to);
                 } else {

@@ -5,7 +5,6 @@
 //! alone.
 
 mod accounts;
-mod ask;
 mod attach;
 mod back;
 mod descriptors;
@@ -19,6 +18,7 @@ mod lifecycle;
 mod metrics;
 mod neighbours;
 pub mod priority;
+mod questions;
 mod report;
 mod sent;
 mod shadow;
@@ -68,25 +68,25 @@ use crate::{
     serve::{self, Host, Server},
 };
 
-pub use ask::{stats_path, trace_path};
 pub use attach::Driver;
 pub use descriptors::Descriptors;
 pub use device::ethernet_devices;
 pub use filters::KernelFilters;
 pub use priority::go_first;
+pub use questions::{stats_path, trace_path};
 pub use stats::{
     Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats, Stats, Totals,
     Worker as WorkerStats,
 };
 
 use accounts::Accounts;
-use ask::Question;
 use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
 use filters::Watch;
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
+use questions::Question;
 use shadow::Shadows;
 use variables::Variables;
 use worker::{Order, Word};
@@ -121,7 +121,7 @@ pub struct Options {
 
 /// The control thread's state.
 struct Live {
-    listening: ask::Listening,
+    listening: questions::Listening,
     router: Router,
     kernel: Kernel,
     workers: Vec<worker::Handle>,
@@ -160,7 +160,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };
     let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
-    let listening = ask::listen(&path, options.metrics, options.group, &events.waker(), watcher)
+    let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
     let keep = attachments.keep();
@@ -265,7 +265,7 @@ impl Live {
                         if let Some(fpm) = &mut fpm {
                             fpm.turn(&mut self.router);
                         }
-                        server.tell(self);
+                        server.report(self);
                     }
                     Source::Waker => {}
                 }

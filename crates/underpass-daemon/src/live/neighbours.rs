@@ -78,11 +78,11 @@ impl Pending {
         let key = (wanted.ifindex, wanted.address);
         if let Some((_, rewrite)) = router.link_layer(wanted.ifindex, wanted.address) {
             // Learnt while the worker asked.
-            return tell(workers, wanted.link, wanted.address, Some(rewrite));
+            return report(workers, wanted.link, wanted.address, Some(rewrite));
         }
-        if let Err(error) = self.ask(key, wanted.link, router, kernel) {
+        if let Err(error) = self.resolve(key, wanted.link, router, kernel) {
             tracing::debug!("the kernel does not resolve {}: {error}", wanted.address);
-            tell(workers, wanted.link, wanted.address, None);
+            report(workers, wanted.link, wanted.address, None);
         }
     }
 
@@ -91,14 +91,14 @@ impl Pending {
         for key in neighbours {
             let Some(link) = router.link(key.0).map(|link| link.id) else { continue };
             if !self.0.contains_key(&key)
-                && let Err(error) = self.ask(key, link, router, kernel)
+                && let Err(error) = self.resolve(key, link, router, kernel)
             {
                 tracing::debug!("the kernel does not resolve {}: {error}", key.1);
             }
         }
     }
 
-    fn ask(
+    fn resolve(
         &mut self,
         key: (u32, IpAddr),
         link: LinkId,
@@ -108,7 +108,7 @@ impl Pending {
         if self.0.len() >= LIMIT && !self.0.contains_key(&key) {
             return Ok(());
         }
-        kernel.asker().resolve(key.0, key.1)?;
+        kernel.requester().resolve(key.0, key.1)?;
         let told = router.neighbour(key.0, key.1).map(|neighbour| neighbour.updated);
         let solicited = self.0.get(&key).and_then(|asked| asked.solicited);
         let mut asked = Asked { link, since: Instant::now(), solicited, told };
@@ -122,7 +122,7 @@ impl Pending {
         let now = Instant::now();
         self.0.retain(|&(link, address), asked| {
             if let Some((_, rewrite)) = router.link_layer(link, address) {
-                tell(workers, asked.link, address, Some(rewrite));
+                report(workers, asked.link, address, Some(rewrite));
                 return false;
             }
             asked.solicit((link, address), router);
@@ -130,7 +130,7 @@ impl Pending {
                 neighbour.state & libc::NUD_FAILED != 0 && Some(neighbour.updated) != asked.told
             });
             if failed {
-                tell(workers, asked.link, address, None);
+                report(workers, asked.link, address, None);
             }
             !failed && now.duration_since(asked.since) < PATIENCE
         });
@@ -161,7 +161,7 @@ impl Confirming {
         }
         self.0 = Instant::now();
         for (link, address) in router.stale_gateways() {
-            if let Err(error) = kernel.asker().resolve(link, address) {
+            if let Err(error) = kernel.requester().resolve(link, address) {
                 tracing::debug!("the kernel does not confirm {address}: {error}");
             }
         }
@@ -169,7 +169,7 @@ impl Confirming {
 }
 
 /// All workers may hold packets for it.
-fn tell(
+fn report(
     workers: &[Handle],
     link: LinkId,
     address: IpAddr,

@@ -12,7 +12,7 @@ use underpass_port::live::Tally;
 
 use super::{
     Live,
-    ask::Answer,
+    questions::Answer,
     state::{LeftOut, Link, Policer, Queue, State, Tunnel, busiest},
     stats::{Label, Mpls, MplsDevice, Port, Sid, Stats, Topic, Totals, Worker},
     worker::{Account, Order},
@@ -51,7 +51,7 @@ impl Live {
 
     pub(super) fn stats(&mut self) -> Stats {
         let workers = &self.workers;
-        let accounts = self.accounts.ask(|number, to| {
+        let accounts = self.accounts.collect(|number, to| {
             if let Some(worker) = workers.get(number) {
                 worker.order(Order::Account(to));
             }

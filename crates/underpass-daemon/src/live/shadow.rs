@@ -43,15 +43,18 @@ impl Shadows {
                 }
                 self.there.remove(&key);
                 // It may have gone by itself.
-                let _ = kernel.asker().ask(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
+                let _ = kernel
+                    .requester()
+                    .request(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
             }
             for shadow in wanted {
                 let key = (table, destination, shadow.metric);
                 let there = self.there.contains_key(&key);
                 let Some(device) = device.filter(|_| all || !there) else { continue };
                 let flags = NLM_F_CREATE | NLM_F_EXCL;
-                let put =
-                    kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device));
+                let put = kernel
+                    .requester()
+                    .request(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device));
                 match put {
                     Err(error) if !(there && error.errno == libc::EEXIST) => {
                         self.there.remove(&key);

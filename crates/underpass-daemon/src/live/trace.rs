@@ -35,7 +35,7 @@ use underpass_engine::{
 };
 
 use super::{
-    ask::{Asking, PATIENCE, Question, question},
+    questions::{PATIENCE, Question, Questions, question},
     tracer::{FOLLOWED, Seen, Spec},
 };
 use crate::{
@@ -154,7 +154,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The daemon's end of following.
 pub struct Following {
-    asking: Asking,
+    questions: Questions,
     tables: Arc<Tables>,
     /// Held by whoever follows.
     watcher: Mutex<Reader>,
@@ -162,8 +162,8 @@ pub struct Following {
 
 impl Following {
     /// Over these tables.
-    pub fn new(asking: Asking, tables: Arc<Tables>, watcher: Reader) -> Arc<Self> {
-        Arc::new(Self { asking, tables, watcher: Mutex::new(watcher) })
+    pub fn new(questions: Questions, tables: Arc<Tables>, watcher: Reader) -> Arc<Self> {
+        Arc::new(Self { questions, tables, watcher: Mutex::new(watcher) })
     }
 
     /// Answers those who connect, each in a thread of its own: whoever comes second is to hear why that is refused.
@@ -192,7 +192,7 @@ impl Following {
         connection.set_write_timeout(Some(PATIENCE))?;
         let done = self.follow(connection);
         if let Err(Refused::Why(why)) = &done {
-            tell(connection, &Message::Refused(why.clone()))?;
+            send(connection, &Message::Refused(why.clone()))?;
             connection.shutdown(Shutdown::Write)?;
         }
         match done {
@@ -211,12 +211,12 @@ impl Following {
         };
         let request: Request = serde_json::from_str(&question(connection, REQUEST, PATIENCE)?)
             .map_err(|error| Refused::Why(error.to_string()))?;
-        let mut names = self.asking.ask(Question::Links)?;
-        let workers = self.asking.ask(Question::Workers)?;
+        let mut names = self.questions.query(Question::Links)?;
+        let workers = self.questions.query(Question::Workers)?;
         let spec = Arc::new(spec(&request, &names, workers)?);
         let (sink, seen) = sync_channel(FOLLOWED * workers);
-        tell(connection, &Message::Started)?;
-        self.asking.tell(Question::Trace(Some((Arc::clone(&spec), sink))))?;
+        send(connection, &Message::Started)?;
+        self.questions.send(Question::Trace(Some((Arc::clone(&spec), sink))))?;
 
         let (mut named, mut missed, mut number, mut end) = (Instant::now(), 0, 0, None);
         let told = loop {
@@ -232,18 +232,18 @@ impl Following {
                     waiting.fetch_sub(1, Relaxed);
                 }
                 if now.duration_since(named) > NAMES {
-                    (names, named) = (self.asking.ask(Question::Links).unwrap_or(names), now);
+                    (names, named) = (self.questions.query(Question::Links).unwrap_or(names), now);
                 }
                 number += 1;
                 let packet_path = self.describe(number, packet_path, &names, &mut watcher);
-                if let Err(error) = tell(connection, &Message::PacketPath(Box::new(packet_path))) {
+                if let Err(error) = send(connection, &Message::PacketPath(Box::new(packet_path))) {
                     break Err(error);
                 }
             }
             let now_missed = spec.missed.load(Relaxed);
             if now_missed != missed && end.is_none() {
                 missed = now_missed;
-                if let Err(error) = tell(connection, &Message::Missed(missed)) {
+                if let Err(error) = send(connection, &Message::Missed(missed)) {
                     break Err(error);
                 }
             }
@@ -252,17 +252,17 @@ impl Following {
             }
             if end.is_none() && has_left(connection) {
                 end = Some(now + LAST);
-                self.asking.tell(Question::Trace(None))?;
+                self.questions.send(Question::Trace(None))?;
             }
         };
         watcher.idle();
-        self.asking.tell(Question::Trace(None))?;
+        self.questions.send(Question::Trace(None))?;
         told?;
         if end.is_none() {
             return Err(Refused::Why("the router has gone".to_owned()));
         }
-        tell(connection, &Message::Missed(spec.missed.load(Relaxed)))?;
-        Ok(tell(connection, &Message::Ended)?)
+        send(connection, &Message::Missed(spec.missed.load(Relaxed)))?;
+        Ok(send(connection, &Message::Ended)?)
     }
 
     fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> PacketPath {
@@ -345,7 +345,7 @@ fn spec(request: &Request, names: &[LinkName], workers: usize) -> Result<Spec, R
     })
 }
 
-fn tell(mut connection: &UnixStream, message: &Message) -> io::Result<()> {
+fn send(mut connection: &UnixStream, message: &Message) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     connection.write_all(&line)

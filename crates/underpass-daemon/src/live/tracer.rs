@@ -210,14 +210,14 @@ impl Tracer {
                 || packet_path.is_some_and(|packet_path| now.saturating_sub(packet_path.last) > FORGOTTEN)
             {
                 self.taken.swap_remove(at);
-                self.tell(place, ended);
+                self.report(place, ended);
             } else {
                 at += 1;
             }
         }
     }
 
-    fn tell(&mut self, place: usize, ended: bool) {
+    fn report(&mut self, place: usize, ended: bool) {
         self.free.push(place);
         let Some(mut packet_path) = self.places.get_mut(place).and_then(Option::take) else { return };
         packet_path.seen.ended = ended;
@@ -237,7 +237,7 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         for place in std::mem::take(&mut self.taken) {
-            self.tell(place, false);
+            self.report(place, false);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ask::PATIENCE, metrics, state::State};
+use super::{metrics, questions::PATIENCE, state::State};
 use crate::limits::patiently;
 
 /// Longest request that is read.

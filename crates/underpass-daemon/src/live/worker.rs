@@ -421,7 +421,7 @@ impl Running {
                 None => self.worker.give_up(nanos, &mut Untraced),
                 Some(tracer) => self.worker.give_up(nanos, tracer.turn(nanos)),
             }
-            busy |= self.ask();
+            busy |= self.report_unresolved();
         }
         if let Some((text, lost)) = self.worker.printed(|text, lost| (text.into(), lost)) {
             // What there is no room for is lost, too.
@@ -444,7 +444,7 @@ impl Running {
     }
 
     /// Says which neighbours are wanted.
-    fn ask(&mut self) -> bool {
+    fn report_unresolved(&mut self) -> bool {
         let mut asked = false;
         for unresolved in self.worker.unresolved() {
             // What there is no room for is asked for again when its packets have been given up.

@@ -298,11 +298,11 @@ impl Server {
                 token => self.serve(host, token, event.events()),
             }
         }
-        self.tell(host);
+        self.report(host);
     }
 
     /// Tells the listeners what the router has to tell without being asked.
-    pub fn tell(&mut self, host: &mut dyn Host) {
+    pub fn report(&mut self, host: &mut dyn Host) {
         let _ = self.notify(host, None);
         self.bound(host);
     }

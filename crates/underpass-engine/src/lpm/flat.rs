@@ -45,7 +45,7 @@ const BELOW_ROOT: usize = 1 << (BITS - ROOT);
 /// In a slot: an entry has the marks.
 const DEEP: u16 = 1 << 15;
 /// The number that no entry has.
-const ASK: u16 = DEEP - 1;
+const IN_TRIE: u16 = DEEP - 1;
 
 /// What a table says, laid out flat.
 pub(crate) struct Layout {
@@ -54,7 +54,7 @@ pub(crate) struct Layout {
     /// Numbers of entries, for the control thread.
     numbers: Mutex<Ids>,
     /// How many slots send to the trie.
-    asking: AtomicU32,
+    in_trie: AtomicU32,
     /// Whether all slots are written. Else 0 says nothing, and only slots below those of the root in `roots` are.
     whole: AtomicBool,
     roots: Mutex<BTreeSet<usize>>,
@@ -65,8 +65,8 @@ impl Layout {
         Self {
             slots: Words::exactly(BITS.into(), Pages::Small),
             entries: Words::exactly(DEEP.trailing_zeros(), Pages::Small),
-            numbers: Mutex::new(Ids::new(ASK.into())),
-            asking: AtomicU32::new(0),
+            numbers: Mutex::new(Ids::new(IN_TRIE.into())),
+            in_trie: AtomicU32::new(0),
             whole: AtomicBool::new(false),
             roots: Mutex::default(),
         }
@@ -74,7 +74,7 @@ impl Layout {
 
     /// The entry of a slot, if it has one.
     fn entry(&self, slot: u16) -> Option<Deep> {
-        let entry = Deep(self.entries.word((slot & ASK).into()).load(Relaxed));
+        let entry = Deep(self.entries.word((slot & IN_TRIE).into()).load(Relaxed));
         (slot & DEEP != 0 && entry != Deep::NONE).then_some(entry)
     }
 }
@@ -167,9 +167,9 @@ impl Layout {
     #[inline(always)]
     fn below<A: Address>(&self, table: &Lpm<A>, slot: u16, address: A) -> Mark {
         // Acquire: a block's content before the entry that names it.
-        let entry = Deep(self.entries.word((slot & ASK).into()).load(Acquire));
+        let entry = Deep(self.entries.word((slot & IN_TRIE).into()).load(Acquire));
         if entry == Deep::NONE {
-            return ask(table, address);
+            return look_up(table, address);
         }
         let (word, shift) = entry.place(last(address));
         (table.arena.word(word).load(Relaxed) >> shift) as Mark
@@ -198,7 +198,7 @@ impl Layout {
 }
 
 #[cold]
-fn ask<A: Address>(table: &Lpm<A>, address: A) -> Mark {
+fn look_up<A: Address>(table: &Lpm<A>, address: A) -> Mark {
     // As deep as it goes, and not back to here.
     table.longest_by::<true>(address)
 }
@@ -211,7 +211,7 @@ impl<A: Address> Lpm<A> {
             return None;
         }
         let layout = self.flat.0.get()?;
-        let useful = layout.asking.load(Relaxed) <= u32::from(DEEP) / 4 + self.len() as u32 / 8;
+        let useful = layout.in_trie.load(Relaxed) <= u32::from(DEEP) / 4 + self.len() as u32 / 8;
         useful.then_some(layout)
     }
 
@@ -225,7 +225,7 @@ impl<A: Address> Lpm<A> {
     /// The blocks that slots have, with their sizes in words.
     pub(super) fn deep_blocks(&self) -> Vec<(Block, usize)> {
         let Some(layout) = self.flat.0.get() else { return Vec::new() };
-        let entries = (0..ASK).filter_map(|number| layout.entry(DEEP | number));
+        let entries = (0..IN_TRIE).filter_map(|number| layout.entry(DEEP | number));
         entries.map(|entry| (entry.block(), entry.words())).collect()
     }
 
@@ -332,7 +332,7 @@ impl<A: Address> Edit<'_, A> {
         for n in changed.start / BELOW..changed.end.div_ceil(BELOW) {
             let new = match table.common_mark(entry, cover, n % BELOW_ROOT) {
                 Some(mark) if mark < DEEP.into() => mark as u16,
-                Some(_) => DEEP | ASK,
+                Some(_) => DEEP | IN_TRIE,
                 None => {
                     let start = n * BELOW;
                     let changed = changed.start.max(start) - start..changed.end.min(start + BELOW) - start;
@@ -350,8 +350,8 @@ impl<A: Address> Edit<'_, A> {
         if new != old {
             word.store(new, Release);
             self.leave_slot(layout, old);
-            let asking = layout.asking.load(Relaxed) + u32::from(new == DEEP | ASK);
-            layout.asking.store(asking - u32::from(old == DEEP | ASK), Relaxed);
+            let in_trie = layout.in_trie.load(Relaxed) + u32::from(new == DEEP | IN_TRIE);
+            layout.in_trie.store(in_trie - u32::from(old == DEEP | IN_TRIE), Relaxed);
         }
     }
 
@@ -359,13 +359,13 @@ impl<A: Address> Edit<'_, A> {
     fn leave_slot(&mut self, layout: &Layout, slot: u16) {
         if let Some(entry) = layout.entry(slot) {
             // Readers who still come here find the trie.
-            layout.entries.word((slot & ASK).into()).store(Deep::NONE.0, Relaxed);
+            layout.entries.word((slot & IN_TRIE).into()).store(Deep::NONE.0, Relaxed);
             self.arena.release(entry.block(), entry.words(), self.retirer);
             layout
                 .numbers
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .give((slot & ASK).into(), self.retirer);
+                .give((slot & IN_TRIE).into(), self.retirer);
         }
     }
 
@@ -374,7 +374,7 @@ impl<A: Address> Edit<'_, A> {
         let (table, arena) = (self.table, self.arena.words().clone());
         let entry = layout.entry(old);
         // What nobody knew is asked for anew.
-        let changed = if old == DEEP | ASK { 0..BELOW } else { changed };
+        let changed = if old == DEEP | IN_TRIE { 0..BELOW } else { changed };
         let mut marks = [Mark::from(old); BELOW];
         if let Some(entry) = entry {
             for (last, mark) in (0..=u8::MAX).zip(&mut marks) {
@@ -390,7 +390,7 @@ impl<A: Address> Edit<'_, A> {
         };
         let new = match entry.filter(|entry| is_even(entry.coarse())) {
             Some(entry) => entry,
-            None if !self.arena.has_room() => return DEEP | ASK,
+            None if !self.arena.has_room() => return DEEP | IN_TRIE,
             None => {
                 let coarse = [6, 4, 2].into_iter().find(|coarse| is_even(*coarse)).unwrap_or(0);
                 Deep::new(coarse, self.arena.allocate(words(coarse)).0)
@@ -407,7 +407,7 @@ impl<A: Address> Edit<'_, A> {
         match entry {
             Some(entry) if entry == new => old,
             Some(entry) => {
-                layout.entries.word((old & ASK).into()).store(new.0, Release);
+                layout.entries.word((old & IN_TRIE).into()).store(new.0, Release);
                 self.arena.release(entry.block(), entry.words(), self.retirer);
                 old
             }
@@ -415,7 +415,7 @@ impl<A: Address> Edit<'_, A> {
                 let mut numbers = layout.numbers.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some((number, _)) = numbers.take(self.retirer) else {
                     self.arena.release(new.block(), new.words(), self.retirer);
-                    return DEEP | ASK;
+                    return DEEP | IN_TRIE;
                 };
                 layout.entries.word(number as usize).store(new.0, Release);
                 DEEP | number as u16
@@ -436,7 +436,7 @@ mod tests {
         if cfg!(miri) {
             return;
         }
-        let slots = u32::from(ASK) + 1000;
+        let slots = u32::from(IN_TRIE) + 1000;
         let prefix = |n: u32| 0x0a00_0000 + (n << 8);
         let (retirer, mut readers) = publish::domain(1);
         let mut arena = Arena::new(24);
@@ -444,7 +444,7 @@ mod tests {
         let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
         edit.insert(0x0a00_0000, 8, 7);
         (0..slots).for_each(|n| assert_eq!(edit.insert(prefix(n), 25, n), None));
-        let asking = || table.layout().map(|layout| layout.asking.load(Relaxed));
+        let in_trie = || table.layout().map(|layout| layout.in_trie.load(Relaxed));
         let check = |gone: u32| {
             let layout = table.layout().unwrap();
             for n in 0..slots {
@@ -453,14 +453,14 @@ mod tests {
                 assert_eq!(layout.leaf(&table, prefix(n) + 128), Some(7), "{n} of {gone}");
             }
         };
-        assert_eq!(asking(), Some(1000));
+        assert_eq!(in_trie(), Some(1000));
         check(0);
         // Numbers are used again once no reader can have them.
         (0..2000).for_each(|n| assert_eq!(edit.remove(prefix(n), 25), Some(n)));
         readers.iter_mut().for_each(publish::Reader::idle);
         retirer.advance();
         (slots - 1000..slots).for_each(|n| assert_eq!(edit.insert(prefix(n), 25, n), Some(n)));
-        assert_eq!(asking(), Some(0));
+        assert_eq!(in_trie(), Some(0));
         check(2000);
     }
 

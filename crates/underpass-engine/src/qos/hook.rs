@@ -178,7 +178,7 @@ impl StoredHook {
             }
             StoredClassifier::FwMarks(mask, filters) => {
                 let filter = filters.get(&(subject.tag().mark & mask))?;
-                if subject.came_by(filter.ingress) { counted(&filter.outcome) } else { None }
+                if subject.is_received_by(filter.ingress) { counted(&filter.outcome) } else { None }
             }
             _ => None,
         }

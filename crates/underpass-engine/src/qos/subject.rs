@@ -284,7 +284,7 @@ impl<'p> Subject<'p> {
 
     /// Whether it came in by a link; any link if none is asked for.
     #[inline]
-    pub(crate) fn came_by(&self, link: Option<LinkId>) -> bool {
+    pub(crate) fn is_received_by(&self, link: Option<LinkId>) -> bool {
         link.is_none_or(|link| self.received_by().is_some_and(|(received_by, _)| received_by == link))
     }
 

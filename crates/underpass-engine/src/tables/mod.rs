@@ -310,7 +310,7 @@ impl Tables {
     }
 
     /// Takes note that a link has taken the place of another.
-    fn link_asks(&self, old: Option<&Link>, new: Option<&Link>) {
+    fn link_changed(&self, old: Option<&Link>, new: Option<&Link>) {
         let classifies = |link: Option<&Link>| u32::from(link.is_some_and(|link| link.egress.is_some()));
         let count = self.classifying_links.load(Relaxed) + classifies(new);
         self.classifying_links.store(count - classifies(old), Relaxed);

@@ -200,7 +200,7 @@ impl Writer {
             mpls: self.sum_mpls(id),
         };
         self.link_bases.insert(id, base);
-        self.tables.link_asks(None, Some(&link));
+        self.tables.link_changed(None, Some(&link));
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.point_port(port, id.0);
         id
@@ -213,7 +213,7 @@ impl Writer {
             self.release_port(old.port, id.0);
         }
         let port = link.port;
-        self.tables.link_asks(Some(old), Some(&link));
+        self.tables.link_changed(Some(old), Some(&link));
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.point_port(port, id.0);
@@ -223,7 +223,7 @@ impl Writer {
     pub fn remove_link(&mut self, id: LinkId) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
         self.release_port(old.port, id.0);
-        self.tables.link_asks(Some(old), None);
+        self.tables.link_changed(Some(old), None);
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.links.give(id.0, &self.retirer);

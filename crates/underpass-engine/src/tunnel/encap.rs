@@ -419,7 +419,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
             TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
             kind => kind.is_over_ipv6() || six,
         };
-        told_by(view, meta, tunnel.link);
+        answered_by(view, meta, tunnel.link);
         return match tells && !external && is_ip(meta.packet.bytes(), inside) {
             true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
             false => Verdict::drop(DropReason::TunnelRemote),
@@ -433,7 +433,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     let to_itself = is_own_remote(view, tunnel, remote);
     if to_itself || tunnel.kind.is_over_ipv6() && source.is_unspecified() {
         count_refused(path, tunnel);
-        told_by(view, meta, tunnel.link);
+        answered_by(view, meta, tunnel.link);
         let reason = if to_itself { DropReason::TunnelRemote } else { DropReason::TunnelSource };
         return match tunnel.kind {
             TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
@@ -511,14 +511,14 @@ fn notify_unreachable<const COUNT: bool, T: Trace>(
     path.totals.generated += 1;
     let at = copy.headroom();
     let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
-    told_by(view, &mut copy, tunnel);
+    answered_by(view, &mut copy, tunnel);
     let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
     path.slow_path_alone(view, copy, verdict, trace);
 }
 
 /// What the sender of a packet is told of its way into a tunnel goes by the tables of the tunnel's link.
 #[cold]
-fn told_by(view: &View<'_>, meta: &mut PacketMeta, tunnel: LinkId) {
+fn answered_by(view: &View<'_>, meta: &mut PacketMeta, tunnel: LinkId) {
     if let Some(link) = view.link(tunnel) {
         meta.extra.instance = link.lookup;
     }

@@ -43,12 +43,12 @@ pub fn scenarios() -> Vec<Scenario> {
     };
     let decap4 = |name: &str, vpp: Option<u32>, config, build: fn(&Flow, &[u8]) -> (u8, Vec<u8>)| {
         Scenario::new(name, vpp, config, move |flow| {
-            (came(build(flow, &flow.packet4(HOPS))), outgoing(&flow.packet4(HOPS - 1)))
+            (arriving(build(flow, &flow.packet4(HOPS))), outgoing(&flow.packet4(HOPS - 1)))
         })
     };
     let decap6 = |name: &str, vpp: Option<u32>, config, build: fn(&Flow, &[u8]) -> (u8, Vec<u8>)| {
         Scenario::new(name, vpp, config, move |flow| {
-            (came(build(flow, &flow.packet6(HOPS))), outgoing(&flow.packet6(HOPS - 1)))
+            (arriving(build(flow, &flow.packet6(HOPS))), outgoing(&flow.packet6(HOPS - 1)))
         })
     };
     vec![
@@ -113,7 +113,7 @@ fn source_port(flow: &Flow) -> u16 {
 }
 
 /// A packet that is for the router, from the other end of a tunnel.
-fn came((protocol, inside): (u8, Vec<u8>)) -> Vec<u8> {
+fn arriving((protocol, inside): (u8, Vec<u8>)) -> Vec<u8> {
     let [source, destination] = HERE;
     incoming(&wire::ipv4(Ip4 { source, destination, identification: 9, ttl: TTL }, protocol, &inside))
 }

@@ -131,13 +131,13 @@ pub fn prefix(tunnel: u16) -> Ipv4Addr {
 }
 
 /// A packet from the other end of a tunnel.
-fn came(tunnel: u16, inside: &[u8]) -> Vec<u8> {
+fn arriving(tunnel: u16, inside: &[u8]) -> Vec<u8> {
     let (source, destination) = (remote(tunnel), HERE[1]);
     incoming(&wire::ipv4(Ip4 { source, destination, identification: 9, ttl: TTL }, wire::IPV4, inside))
 }
 
 /// One that goes to it, the `number`-th that goes into tunnels.
-fn went(tunnel: u16, number: u16, inside: &[u8]) -> Vec<u8> {
+fn encapsulated(tunnel: u16, number: u16, inside: &[u8]) -> Vec<u8> {
     let outer = Ip4 { source: AWAY[0], destination: remote(tunnel), identification: number, ttl: TTL };
     outgoing(&wire::ipv4(outer, wire::IPV4, inside))
 }
@@ -172,9 +172,9 @@ impl Rig {
             Direction::Into => {
                 let flow = behind(tunnel, flow);
                 let number = (before + number) as u16;
-                (incoming(&flow.packet4(HOPS)), went(tunnel, number, &flow.packet4(HOPS - 1)))
+                (incoming(&flow.packet4(HOPS)), encapsulated(tunnel, number, &flow.packet4(HOPS - 1)))
             }
-            Direction::Out => (came(tunnel, &flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1))),
+            Direction::Out => (arriving(tunnel, &flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1))),
         });
         let (sent, mut expected): (Vec<_>, Vec<_>) = pairs.unzip();
         expected.truncate(CHECKED);

@@ -124,7 +124,7 @@ pub fn measure(program: &Path, args: &Args) -> anyhow::Result<()> {
             // In turns so short that what else the machine does concerns both.
             while Instant::now() < end {
                 turns.rotate_left(1);
-                turns.iter_mut().try_for_each(|client| client.ask())?;
+                turns.iter_mut().try_for_each(|client| client.transact())?;
             }
         }
     }

@@ -236,7 +236,7 @@ impl Soak<'_> {
                 check = now + CHECK;
             }
             if now >= progress {
-                self.tell();
+                self.report();
                 progress = now + PROGRESS;
             }
             thread::sleep(Duration::from_millis(50));
@@ -411,7 +411,7 @@ impl Soak<'_> {
     }
 
     /// How far it is, and what has gone wrong since the last time.
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let sum = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Relaxed)).sum::<u64>();
         let Some(last) = &self.last else { return };
         let totals = &last.stats.totals;

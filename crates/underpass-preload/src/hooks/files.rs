@@ -91,7 +91,7 @@ unsafe fn place<'a>(path: *const c_char) -> (Place, &'a [u8]) {
             return (Place::Kernel, below);
         }
         let errno = next::errno();
-        let place = match channel::ask_about(LOOK, below).map(|(answer, _)| answer.b) {
+        let place = match channel::query_file(LOOK, below).map(|(answer, _)| answer.b) {
             Ok(IS_FILE) => Place::File,
             Ok(DIRECTORY) => Place::Directory,
             _ => Place::Kernel,
@@ -137,7 +137,7 @@ unsafe fn open_ours(path: *const c_char, flags: c_int) -> Option<Result<c_int, c
         Place::File => Some(match writes {
             _ if flags & libc::O_DIRECTORY != 0 => Err(libc::ENOTDIR),
             _ if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 => Err(libc::EEXIST),
-            libc::O_RDONLY => channel::ask_about(READ, below).and_then(|(_, text)| text_file(&text, flags)),
+            libc::O_RDONLY => channel::query_file(READ, below).and_then(|(_, text)| text_file(&text, flags)),
             libc::O_WRONLY => channel::sysctl_writer(below, flags),
             // A memfd has no end that could wait for the router, a socket nothing to be read.
             _ => Err(libc::EINVAL),

@@ -251,7 +251,7 @@ unsafe fn received(socket: &Socket, receipt: &mut Receipt<'_>, length: usize) {
     });
     if is_dump {
         socket.told_room.store(room, Relaxed);
-        channel::tell_room(socket, room);
+        channel::report_buffer(socket, room);
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use underpass_daemon::{
-    kernel::Asker,
+    kernel::Requester,
     testbed::{Namespace, Router},
 };
 
@@ -29,7 +29,7 @@ fn rule(namespace: &Namespace, family: i32, priority: u32, attributes: &[(u16, V
     const FRA_PRIORITY: u16 = 6;
     const FRA_TABLE: u16 = 15;
     let add = || {
-        Asker::open().unwrap().ask(libc::RTM_NEWRULE, 0x600, |message| {
+        Requester::open().unwrap().request(libc::RTM_NEWRULE, 0x600, |message| {
             message.fixed(&[family as u8, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
             message.u32(FRA_PRIORITY, priority);
             message.u32(FRA_TABLE, 99);

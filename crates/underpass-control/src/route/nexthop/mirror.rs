@@ -59,7 +59,7 @@ pub(crate) fn mirror_object(router: &mut Router, request: &Request<'_>) -> Resul
         };
         let tunnel = check_tunnel(router, &config, Family::from_number(family).unwrap_or(Family::V4));
         let known = match (&tunnel, &config.encap) {
-            (Ok(Some(tunnel)), Some((_, told))) => is_whole(&tunnel.encap, told),
+            (Ok(Some(tunnel)), Some((_, reported))) => is_whole(&tunnel.encap, reported),
             (Ok(None), None) => true,
             _ => false,
         };

@@ -96,7 +96,7 @@ pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<
     }
     if let Some(unseen) = router.unseen()
         && let Some(seen) =
-            unseen.rules.iter().position(|(of, told)| *of == family && content(told) == content(body))
+            unseen.rules.iter().position(|(of, reported)| *of == family && content(reported) == content(body))
     {
         unseen.rules.swap_remove(seen);
         return Ok(());
@@ -108,7 +108,7 @@ pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<
             left(router, request, family)
         }
     };
-    rule.told = Some(body.into());
+    rule.reported = Some(body.into());
     put_mirrored_rule(router, family, rule);
     Ok(())
 }
@@ -144,7 +144,8 @@ fn unmirror_rule(router: &mut Router, family: Family, body: &[u8]) {
 }
 
 fn forget_rule(router: &mut Router, family: Family, body: &[u8]) -> bool {
-    let same = |rule: &Rule| rule.told.as_deref().is_some_and(|told| content(told) == content(body));
+    let same =
+        |rule: &Rule| rule.reported.as_deref().is_some_and(|reported| content(reported) == content(body));
     let position = router.routes.rules.of(family).iter().position(same);
     position.map(|position| router.routes.rules.of_mut(family).remove(position)).is_some()
 }
@@ -161,15 +162,15 @@ fn mirrored_rules_changed(router: &mut Router) {
 /// The kernel's rules.
 pub(crate) fn mirrored_rules(router: &Router) -> Vec<(Family, Box<[u8]>)> {
     let of = |family| {
-        let told = router.routes.rules.of(family).iter().filter_map(|rule| rule.told.clone());
-        told.map(move |told| (family, told))
+        let reported = router.routes.rules.of(family).iter().filter_map(|rule| rule.reported.clone());
+        reported.map(move |body| (family, body))
     };
     of(Family::V4).chain(of(Family::V6)).collect()
 }
 
 /// Removes what a dump has not named.
 pub(crate) fn sweep_rules(router: &mut Router, unseen: &[(Family, Box<[u8]>)]) {
-    for (family, told) in unseen {
-        forget_rule(router, *family, told);
+    for (family, body) in unseen {
+        forget_rule(router, *family, body);
     }
 }

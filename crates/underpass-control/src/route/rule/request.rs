@@ -186,7 +186,7 @@ pub(super) fn parse(
         source_port: ports(&attributes, (FRA_SPORT_RANGE, FRA_SPORT_MASK), "Invalid sport range")?,
         destination_port: ports(&attributes, (FRA_DPORT_RANGE, FRA_DPORT_MASK), "Invalid dport range")?,
         suppress_prefix: suppress,
-        told: None,
+        reported: None,
     };
     Ok((rule, named))
 }
@@ -369,9 +369,9 @@ fn write_rule(router: &Router, reply: &mut Reply<'_>, family: Family, rule: &Rul
         | if unresolved { FIB_RULE_UNRESOLVED } else { 0 }
         | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
         | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
-    if let Some(told) = &rule.told {
+    if let Some(reported) = &rule.reported {
         // As the kernel has told of it, but for what may have changed since.
-        reply.fixed(told);
+        reply.fixed(reported);
         let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
         let place = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER);
         if let Some(place) = place.and_then(|place| place.first_chunk_mut::<4>()) {

@@ -393,7 +393,7 @@ pub(crate) fn write_exts_stats(router: &Router, reply: &mut Reply<'_>, exts: &Ex
 }
 
 /// Whoever asks for the statistics of a filter that could be in hardware, learns that its actions are not.
-pub(crate) fn ask_no_hardware(router: &Router, exts: &Exts) {
+pub(crate) fn count_no_hardware(router: &Router, exts: &Exts) {
     for name in exts.names() {
         if let Some(action) = router.actions.by_name.get(name) {
             action.asked_hw.store(false, Relaxed);

@@ -239,7 +239,7 @@ impl Dump for ActionDump {
                 if full {
                     break;
                 }
-                if action.config.asks_hardware() {
+                if action.config.is_counted_by_hardware() {
                     action.asked_hw.store(true, Relaxed);
                 }
                 let element = reply.nest_unflagged(count);

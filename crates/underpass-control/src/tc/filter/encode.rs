@@ -9,7 +9,7 @@ use super::simple::{write_basic, write_fw, write_matchall};
 use super::u32::change::write_u32;
 use super::{Chain, Classifier};
 use crate::events::Cause;
-use crate::tc::action::change::{ask_no_hardware, write_exts_stats};
+use crate::tc::action::change::{count_no_hardware, write_exts_stats};
 use crate::tc::parent::Block;
 use crate::{Request, Router};
 
@@ -82,7 +82,7 @@ pub(super) fn write_filter(
         (&priority.classifier, router.filters.common_of(name, handle))
         && common.flags & tc::SKIP_HW == 0
     {
-        ask_no_hardware(router, &common.exts);
+        count_no_hardware(router, &common.exts);
     }
     if let (Classifier::Fw(_), Some(common)) = (&priority.classifier, router.filters.common_of(name, handle))
         && common.class == 0
@@ -136,8 +136,8 @@ pub(super) fn filter_message(
     Some((kind, bytes))
 }
 
-pub(super) fn send_prepared(router: &mut Router, request: &Request<'_>, told: Option<(u16, Vec<u8>)>) {
-    if let Some((kind, body)) = told {
+pub(super) fn send_prepared(router: &mut Router, request: &Request<'_>, prepared: Option<(u16, Vec<u8>)>) {
+    if let Some((kind, body)) = prepared {
         router.events.notify(request.into(), GROUP, kind, request.message.flags, |reply| {
             reply.fixed(&body);
         });
@@ -151,6 +151,6 @@ pub(super) fn notify_filter(
     handle: Option<u32>,
     kind: u16,
 ) {
-    let told = filter_message(router, request, name, handle, kind);
-    send_prepared(router, request, told);
+    let prepared = filter_message(router, request, name, handle, kind);
+    send_prepared(router, request, prepared);
 }

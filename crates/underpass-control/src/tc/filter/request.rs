@@ -267,9 +267,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         } else {
             let found = priority.classifier.find(&router.filters, name, header.handle);
             let handle = found.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
-            let told = filter_message(router, request, name, Some(handle), RTM_DELTFILTER);
+            let prepared = filter_message(router, request, name, Some(handle), RTM_DELTFILTER);
             let last = delete_filter(router, name, handle)?;
-            send_prepared(router, request, told);
+            send_prepared(router, request, prepared);
             if last {
                 remove_priority(router, name);
             }

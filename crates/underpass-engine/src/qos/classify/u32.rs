@@ -201,7 +201,7 @@ impl Node {
 
 /// What a node that matches is in for, if it is not only a link.
 fn end_at<'h>(node: &'h Node, subject: &Subject<'_>, counters: &Counters) -> Option<&'h Outcome> {
-    if !node.terminal || !subject.came_by(node.ingress) {
+    if !node.terminal || !subject.is_received_by(node.ingress) {
         if node.link.is_none() {
             miss(node, counters);
         }

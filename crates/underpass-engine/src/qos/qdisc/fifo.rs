@@ -60,7 +60,7 @@ impl Discipline for Fifo {
     fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         let id = self.list.pop(cx.items)?;
         let charged = cx.items.charged(id);
-        count.went(charged.0);
+        count.left(charged.0);
         count.sent(charged);
         Some(id)
     }
@@ -116,7 +116,7 @@ impl Discipline for PfifoFast {
     fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         let id = self.bands.iter_mut().find_map(|list| list.pop(cx.items))?;
         let charged = cx.items.charged(id);
-        count.went(charged.0);
+        count.left(charged.0);
         count.sent(charged);
         Some(id)
     }

@@ -123,7 +123,7 @@ impl FqCodel {
             bytes += len;
             dropped += 1;
             self.memory = self.memory.saturating_sub(memory(len));
-            count.went(len);
+            count.left(len);
             cx.drop(id, DropReason::QdiscFull);
             if dropped >= self.drop_batch || bytes >= fat.1 >> 1 {
                 break;
@@ -288,7 +288,7 @@ impl<C: Classify> Queue for Served<'_, '_, '_, C> {
         let (len, time) = self.cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
         self.flow.backlog = self.flow.backlog.wrapping_sub(len);
         *self.memory = self.memory.saturating_sub(memory(len));
-        self.count.went(len);
+        self.count.left(len);
         Some(Head { id, len, time })
     }
 

@@ -138,7 +138,7 @@ impl QueueCount {
 
     /// A packet has gone out, but not by being sent.
     #[inline(always)]
-    fn went(&mut self, len: u32) {
+    fn left(&mut self, len: u32) {
         self.backlog = self.backlog.wrapping_sub(len.into());
         self.queued = self.queued.wrapping_sub(1);
     }
@@ -328,7 +328,7 @@ impl Node {
     pub(crate) fn dequeue<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<ItemId> {
         if let Some(id) = self.peeked.take() {
             self.changed = true;
-            self.count.went(cx.items.charged(id).0);
+            self.count.left(cx.items.charged(id).0);
             return Some(id);
         }
         self.dequeue_next(cx)

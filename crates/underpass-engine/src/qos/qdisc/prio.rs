@@ -74,7 +74,7 @@ impl Discipline for Prio {
             if let Some(id) = count.below(cx, |cx| node.dequeue(cx)) {
                 let charged = cx.items.charged(id);
                 count.sent(charged);
-                count.went(charged.0);
+                count.left(charged.0);
                 return Some(id);
             }
         }

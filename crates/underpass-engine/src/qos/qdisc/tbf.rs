@@ -166,7 +166,7 @@ impl Discipline for Tbf {
         }
         let Self { child, .. } = self;
         let id = count.below(cx, |cx| child.dequeue(cx))?;
-        count.went(charged.0);
+        count.left(charged.0);
         count.sent(charged);
         Some(id)
     }

@@ -46,14 +46,14 @@ pub fn measure(
     let end = begin + time;
     thread::scope(|scope| {
         let server = scope.spawn(move || answer(servers, router, begin));
-        let asked = ask(&mut clients, begin, end);
+        let done = transact(&mut clients, begin, end);
         // Upon which the server ends.
         drop(clients);
         let cpu = match server.join() {
             Ok(answered) => answered,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let taken = asked?;
+        let taken = done?;
         Ok(Round { rate: taken.len() as f64 / time.as_secs_f64(), taken, cpu: cpu? })
     })
 }
@@ -104,7 +104,7 @@ fn byte(mut stream: &TcpStream) -> anyhow::Result<Option<u8>> {
 }
 
 /// Returns what each transaction took that began after `begin`.
-fn ask(clients: &mut Set, begin: Instant, end: Instant) -> anyhow::Result<Vec<u32>> {
+fn transact(clients: &mut Set, begin: Instant, end: Instant) -> anyhow::Result<Vec<u32>> {
     let mut asked: Vec<(Instant, u8)> = Vec::new();
     for mut stream in &clients.streams {
         asked.push((Instant::now(), 0));

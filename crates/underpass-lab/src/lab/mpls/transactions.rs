@@ -94,7 +94,7 @@ impl Client {
         let mut client = Self { sockets: sockets?, taken: Vec::new(), time: Duration::ZERO };
         let deadline = Instant::now() + patience;
         // Each flow once, so that every neighbour on their ways is known.
-        while let Err(error) = client.ask() {
+        while let Err(error) = client.transact() {
             ensure!(Instant::now() < deadline, "{} is not reached: {error:#}", server.address);
             client.drain();
         }
@@ -106,7 +106,7 @@ impl Client {
     ///
     /// # Errors
     /// A request or its response was lost.
-    pub fn ask(&mut self) -> anyhow::Result<()> {
+    pub fn transact(&mut self) -> anyhow::Result<()> {
         for socket in &self.sockets {
             let start = Instant::now();
             let mut byte = [0; 1];

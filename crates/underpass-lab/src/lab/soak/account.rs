@@ -23,7 +23,7 @@ impl Account {
     /// # Errors
     /// The router does not answer, or is gone.
     pub fn of(edge: &Namespace, pid: Pid) -> anyhow::Result<Self> {
-        let answer = edge.enter(|| underpass_daemon::query::ask(&launch::namespace_socket()?, ""))??;
+        let answer = edge.enter(|| underpass_daemon::query::answer(&launch::namespace_socket()?, ""))??;
         let stats: Stats = serde_json::from_str(&answer).context("the router's answer")?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let kibibytes =

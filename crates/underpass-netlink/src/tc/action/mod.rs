@@ -396,7 +396,7 @@ impl Config {
     }
 
     /// Whether Linux asks hardware for its statistics.
-    pub const fn asks_hardware(&self) -> bool {
+    pub const fn is_counted_by_hardware(&self) -> bool {
         match self {
             Self::Police(_) => true,
             Self::Gact(gact) => gact.offloads(),

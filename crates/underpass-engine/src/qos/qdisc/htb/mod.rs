@@ -496,7 +496,7 @@ impl Discipline for Htb {
             let charged = cx.items.charged(id);
             self.direct_bytes = self.direct_bytes.saturating_sub(charged.0.into());
             count.sent(charged);
-            count.went(charged.0);
+            count.left(charged.0);
             return Some(id);
         }
         let now = cx.now;
@@ -512,7 +512,7 @@ impl Discipline for Htb {
                 mask &= mask - 1;
                 if let Some((id, charged)) = self.dequeue_row(count, level, prio, cx) {
                     count.sent(charged);
-                    count.went(charged.0);
+                    count.left(charged.0);
                     return Some(id);
                 }
             }

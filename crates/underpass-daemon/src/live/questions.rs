@@ -1,5 +1,5 @@
-//! Those who ask the router about itself: `underpass stats` and `trace` at sockets beside its own, and Prometheus.
-//! Threads listen to them, and ask the control thread, which alone knows.
+//! `underpass stats` and `trace`, at sockets beside the router's own, and Prometheus. Threads listen to them and send their
+//! questions to the control thread, which alone has the answers.
 
 use std::{
     ffi::OsString,
@@ -78,18 +78,18 @@ pub enum Question {
 
 /// The way of questions to the control thread.
 #[derive(Clone)]
-pub struct Asking {
-    questions: Sender<Question>,
+pub struct Questions {
+    sender: Sender<Question>,
     waker: Waker,
 }
 
-impl Asking {
+impl Questions {
     /// Tells the control thread to do something.
     ///
     /// # Errors
     /// It has ended.
-    pub fn tell(&self, question: Question) -> io::Result<()> {
-        self.questions.send(question).map_err(io::Error::other)?;
+    pub fn send(&self, question: Question) -> io::Result<()> {
+        self.sender.send(question).map_err(io::Error::other)?;
         self.waker.wake();
         Ok(())
     }
@@ -98,14 +98,14 @@ impl Asking {
     ///
     /// # Errors
     /// It has ended, or takes too long.
-    pub fn ask<A>(&self, question: impl FnOnce(Sender<A>) -> Question) -> io::Result<A> {
+    pub fn query<A>(&self, question: impl FnOnce(Sender<A>) -> Question) -> io::Result<A> {
         let (answer, answered) = channel();
-        self.tell(question(answer))?;
+        self.send(question(answer))?;
         answered.recv_timeout(PATIENCE).map_err(io::Error::other)
     }
 
     fn state(&self) -> io::Result<State> {
-        match self.ask(|answer| Question::Stats(Topic::State, answer))? {
+        match self.query(|answer| Question::Stats(Topic::State, answer))? {
             Answer::State(state) => Ok(*state),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -116,7 +116,7 @@ impl Asking {
         connection.set_write_timeout(Some(PATIENCE))?;
         let line = question(connection, 64, QUESTION_PATIENCE)?;
         let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut text = serde_json::to_vec(&self.ask(|answer| Question::Stats(topic, answer))?)?;
+        let mut text = serde_json::to_vec(&self.query(|answer| Question::Stats(topic, answer))?)?;
         text.push(b'\n');
         connection.write_all(&text)
     }
@@ -187,19 +187,19 @@ pub fn listen(
 ) -> io::Result<Listening> {
     let files = [stats_path(socket), trace_path(socket)];
     let [stats, tracing] = [bind(&files[0], group)?, bind(&files[1], group)?];
-    let (questions, receiver) = channel();
-    let asking = Asking { questions, waker: waker.clone() };
+    let (sender, receiver) = channel();
+    let questions = Questions { sender, waker: waker.clone() };
     if let Some(address) = metrics {
-        let (listener, asking) = (TcpListener::bind(address)?, asking.clone());
+        let (listener, questions) = (TcpListener::bind(address)?, questions.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            Web::new(move || asking.state()).listen(&listener);
+            Web::new(move || questions.state()).listen(&listener);
         })?;
     }
-    let following = trace::Following::new(asking.clone(), tables, watcher);
+    let following = trace::Following::new(questions.clone(), tables, watcher);
     thread::Builder::new().name("trace".to_owned()).spawn(move || following.listen(&tracing))?;
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
         for connection in patiently(stats.incoming(), "somebody who wants statistics") {
-            if let Err(error) = asking.answer(&connection) {
+            if let Err(error) = questions.answer(&connection) {
                 tracing::debug!("somebody who asked for statistics: {error}");
             }
         }

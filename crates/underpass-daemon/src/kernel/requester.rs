@@ -23,13 +23,13 @@ const ANSWER: usize = 64 << 10;
 
 /// Asks the kernel to change something and takes its answer.
 #[derive(Debug)]
-pub struct Asker {
+pub struct Requester {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
-impl Asker {
+impl Requester {
     /// Connects to the kernel of the network namespace of the calling thread.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Asker {
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn ask(
+    pub fn request(
         &mut self,
         kind: u16,
         flags: u16,
@@ -50,7 +50,7 @@ impl Asker {
     ) -> Result<(), RequestError> {
         let mut message = Vec::new();
         write_message(&mut message, kind, flags, Address::default(), write)?;
-        self.ask_again(&mut message)
+        self.send(&mut message)
     }
 
     /// Asks with a message that is written already: one of a client, or of the kernel itself. Its header is
@@ -58,7 +58,7 @@ impl Asker {
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn ask_again(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
+    pub fn send(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
         let system = |errno: Errno| RequestError::errno(errno as i32);
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let Some((header, _)) = message.split_first_chunk_mut::<16>() else {
@@ -112,7 +112,7 @@ impl Asker {
     /// # Errors
     /// The kernel's answer: `ENODEV` or `ENETDOWN`, if the link is gone or down.
     pub fn resolve(&mut self, link: u32, address: IpAddr) -> Result<(), RequestError> {
-        self.ask(libc::RTM_NEWNEIGH, NLM_F_CREATE, |message| {
+        self.request(libc::RTM_NEWNEIGH, NLM_F_CREATE, |message| {
             let family = if address.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
             let mut fixed = [0; 12];
             fixed[0] = family as u8;
