@@ -67,14 +67,14 @@ pub(crate) struct Live {
     pub unseen: Option<Box<Unseen>>,
     /// What could not be mirrored and was logged.
     pub logged: BTreeSet<String>,
-    /// Places with a route of the router's own, and those that have changed since the host was told.
+    /// Places with a route of the router's own, and those that have changed since it was last reported to the host.
     pub own_places: HashSet<Place>,
     pub changed_places: HashSet<Place>,
     /// Neighbours that packets will need.
     pub wants: Wants,
     /// The host's ports.
     pub host: Host,
-    /// By what the kernel is asked to do something.
+    /// By what the kernel is requested to do something.
     pub namespace: Option<Box<dyn Namespace>>,
     /// The devices that the router stands behind.
     pub devices: Devices,
@@ -112,7 +112,7 @@ pub(crate) struct Advertised {
 }
 
 impl Advertised {
-    /// All is told again.
+    /// All is reported again.
     pub fn clear(&mut self) {
         self.aside.clear();
     }

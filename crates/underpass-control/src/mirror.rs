@@ -1,7 +1,7 @@
-//! The mirror of the kernel beside the router: what it tells of its links, addresses, neighbours, routes,
+//! The mirror of the kernel beside the router: what it reports of its links, addresses, neighbours, routes,
 //! next-hop objects and rules is taken into the model, marked as the kernel's.
 //!
-//! The kernel does not tell of everything: IPv4 routes that go with a link or an address vanish silently,
+//! The kernel does not report everything: IPv4 routes that go with a link or an address vanish silently,
 //! and so do the next-hop objects of a link. There the model does what Linux does.
 
 use underpass_netlink::{Message, RequestError};
@@ -50,7 +50,7 @@ impl Router {
     }
 
     /// The kernel is about to be dumped anew, because some of its messages were lost: what is mirrored
-    /// and not told again before [`Router::end_resync`] is no more.
+    /// and not reported again before [`Router::end_resync`] is no more.
     pub fn begin_resync(&mut self) {
         let mut unseen = Unseen {
             links: self.links.iter().map(|link| link.index).collect(),
@@ -88,7 +88,7 @@ impl Router {
         self.engine.reclaim();
     }
 
-    /// Says by what the kernel is asked to do something: only then can devices be made, and links enslaved
+    /// Says by what the kernel is requested to do something: only then can devices be made, and links enslaved
     /// to them.
     pub fn set_namespace(&mut self, namespace: Box<dyn Namespace>) {
         if let Some(live) = &mut self.live {

@@ -1,4 +1,4 @@
-//! What the router asks of the network namespace that it lives in.
+//! Requests of the router to the network namespace that it lives in.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Device {
 
 /// The kernel's part in the router's own objects.
 pub trait Namespace: Send {
-    /// Asks the kernel for a change, with an rtnetlink message whose flags, sequence number and port id are
+    /// Requests a change of the kernel, with an rtnetlink message whose flags, sequence number and port id are
     /// filled in.
     ///
     /// # Errors

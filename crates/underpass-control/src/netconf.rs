@@ -156,7 +156,7 @@ impl Dump for NetconfDump {
     }
 }
 
-/// Tells those who listen that a link has got settings of a family, or has lost them.
+/// Notifies listeners that a link has got settings of a family, or has lost them.
 pub(crate) fn notify_netconf(router: &mut Router, cause: Cause, kind: u16, link: u32, family: Family) {
     let group = match family {
         Family::V4 => libc::RTNLGRP_IPV4_NETCONF,

@@ -200,7 +200,7 @@ impl Router {
         self.live.as_mut()?.unseen.as_deref_mut()
     }
 
-    /// Asks the kernel for a change.
+    /// Requests a change of the kernel.
     pub(crate) fn request_kernel(
         &mut self,
         kind: u16,

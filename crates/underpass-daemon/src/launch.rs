@@ -73,7 +73,7 @@ fn list(directories: &[PathBuf]) -> String {
     directories.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Which router a program is led to unless told otherwise: that of `$UNDERPASS_SOCKET`, which `exec` sets for
+/// Which router a program is led to unless configured otherwise: that of `$UNDERPASS_SOCKET`, which `exec` sets for
 /// what it starts; else that of the caller's network namespace; else the one at `offline.sock` in
 /// [`runtime_directory`]. `None`: by namespace.
 ///

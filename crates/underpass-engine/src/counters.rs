@@ -325,7 +325,7 @@ impl Counters {
         }
     }
 
-    /// Asks for the memory of the counter of a label, which is about to be added to.
+    /// Prefetches the counter of a label, which is about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_label(&self, label: u32) {
         publish::prefetch(self.labels.low(label));
@@ -344,7 +344,7 @@ impl Counters {
         self.mpls_links.reserve(link.0);
     }
 
-    /// Asks for the memory of a link's counters, which are about to be added to.
+    /// Prefetches a link's counters, which are about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_link(&self, link: LinkId, direction: Direction) {
         let [packets, ..] = self.links.cell(link, direction);

@@ -216,7 +216,7 @@ impl<T: Send + Sync + 'static> Slab<T> {
         self.top.load(Ordering::Relaxed)
     }
 
-    /// Asks for the cache lines that [`Self::get`] and its caller will read, for each id: first those of
+    /// Prefetches the cache lines that [`Self::get`] and its caller will read, for each id: first those of
     /// the addresses, then those of the objects.
     #[inline]
     pub(crate) fn prefetch(&self, ids: impl Iterator<Item = u32> + Clone) {
@@ -273,7 +273,7 @@ impl<T: Send + Sync + 'static> Slab<T> {
     }
 }
 
-/// Asks for the cache line at `address`, whatever is there.
+/// Prefetches the cache line at `address`, whatever is there.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -80,7 +80,7 @@ pub enum Addresses {
     },
 }
 
-/// What tells two ports apart. Linux: `fou_cfg_cmp`.
+/// What distinguishes two ports. Linux: `fou_cfg_cmp`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
     /// UDP port of the router. 0: any free one to Linux, which shows 0 all the same.

@@ -10,7 +10,7 @@
 
 use crate::message::{HEADER as NETLINK_HEADER, Message, messages};
 
-/// The port that zebra connects to if it is not told another.
+/// The port that zebra connects to if no other is configured.
 pub const PORT: u16 = 2620;
 /// Length of the frame header, in bytes.
 pub const HEADER: usize = 4;

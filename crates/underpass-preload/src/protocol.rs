@@ -72,7 +72,7 @@ pub const SOCKET_VARIABLE: &str = "UNDERPASS_SOCKET";
 /// [`socket_name`]. It counts only without [`SOCKET_VARIABLE`].
 pub const RUNTIME_VARIABLE: &str = "UNDERPASS_RUNTIME";
 
-/// Where daemons of network namespaces listen unless told otherwise.
+/// Where daemons of network namespaces listen unless configured otherwise.
 pub const RUNTIME: &str = "/run/underpass";
 
 /// File name of the socket of a network namespace's daemon. `namespace`: the inode of `/proc/self/ns/net`.

@@ -334,7 +334,7 @@ fn ids_of_another_zebra() {
     assert_eq!(bench.ip("ip -N route show 10.9.1.0/24"), ecmp);
     assert_eq!(bench.send(&mut zebra, &[route(0, 5), route(2, 6)].concat()), [OFFLOAD; 2]);
     assert!(bench.ip("ip -N route show 10.9.0.0/24").contains("via 10.1.0.9 dev p1"));
-    // An object that nobody has told of.
+    // An object that nobody has reported of.
     assert_eq!(bench.send(&mut zebra, &route(3, 77)), [OFFLOAD_FAILED]);
     std::thread::sleep(GRACE);
     bench.settle();

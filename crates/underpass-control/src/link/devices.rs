@@ -67,7 +67,7 @@ impl Devices {
         self.masters.get(&index).copied()
     }
 
-    /// Keeps what the kernel tells of a link.
+    /// Keeps what the kernel reports of a link.
     pub fn report(&mut self, index: u32, body: &[u8]) {
         self.reported.insert(index, body.into());
     }

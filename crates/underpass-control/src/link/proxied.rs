@@ -113,7 +113,7 @@ fn add_device(router: &mut Router, link: &Link, kind: tunnel::Kind) -> Result<u3
     Ok(index)
 }
 
-/// Whether a device with these ends is made that the kernel has yet to tell of.
+/// Whether a device with these ends is made that the kernel has yet to report.
 pub(super) fn is_making(router: &Router, parameters: &tunnel::Tunnel) -> bool {
     let Some(devices) = router.live.as_ref().map(|live| &live.devices) else { return false };
     let untold = devices.made.keys().filter(|index| router.links.get(**index).is_none());

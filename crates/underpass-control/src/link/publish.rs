@@ -59,14 +59,14 @@ pub(super) fn own_mac(index: u32) -> [u8; 6] {
     [0x02, b'u', b'p', a, b, c]
 }
 
-/// Tells those who listen that a link is no more.
+/// Notifies listeners that a link is no more.
 pub(super) fn notify_link_gone(router: &mut Router, cause: Cause, link: &Link) {
     router.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_DELLINK, 0, |reply| {
         encode::write_link(reply, link, u32::MAX, None, None);
     });
 }
 
-/// Tells those who listen of a new link, or of a change of these of its flags.
+/// Notifies listeners of a new link, or of a change of these of its flags.
 pub(super) fn notify_link(router: &mut Router, cause: Cause, index: u32, change: u32) {
     let Some(link) = router.links.get(index) else { return };
     let (count, vrf) = (count_link(router, link), vrf_table_over(router, link));
@@ -116,7 +116,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
     }
 }
 
-/// What is asked of the HMACs of what comes in by a link. Linux: `seg6_hmac_validate_skb`.
+/// What is required of the HMACs of what comes in by a link. Linux: `seg6_hmac_validate_skb`.
 fn require_hmac(router: &Router, link: &Link) -> Require {
     match router.sysctls.value(&SEG6_REQUIRE_HMAC, receiving(router, link)) {
         ..=-1 => Require::Never,

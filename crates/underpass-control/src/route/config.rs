@@ -177,13 +177,13 @@ impl<'a> Config<'a> {
         Self::read(request, family, false)
     }
 
-    /// Reads one that the kernel has told, which has checked it: it has what no client may say, and what
+    /// Reads one that the kernel has reported, which has checked it: it has what no client may say, and what
     /// this router does not do.
     pub fn reported(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         Self::read(request, family, true)
     }
 
-    /// Reads where a route is that the kernel has told, and nothing of where it leads.
+    /// Reads where a route is that the kernel has reported, and nothing of where it leads.
     pub fn place(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&REPORTED, Validate::Liberal)?;
         let header = RouteHeader::read(&header);

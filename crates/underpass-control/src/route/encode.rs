@@ -190,7 +190,7 @@ pub(crate) fn found_hop(router: &Router, found: &Found) -> Option<Hop> {
     ways_of(router, info).get(found.way).cloned()
 }
 
-/// Tells those who listen of a change of routes.
+/// Notifies listeners of a change of routes.
 pub(crate) fn notify_route(
     router: &mut Router,
     cause: Cause,

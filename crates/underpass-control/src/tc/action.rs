@@ -145,7 +145,7 @@ enum Made {
     Changed,
 }
 
-/// Tells of a burst that is too small for a packet.
+/// Warns of a burst that is too small for a packet.
 pub(crate) fn small((burst, packet): (u64, u32)) -> String {
     format!("{burst} bytes: packets of {packet} bytes never conform")
 }

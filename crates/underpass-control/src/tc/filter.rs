@@ -75,7 +75,7 @@ struct Chain {
     template: Option<Box<flower::Template>>,
     /// Actions that go to it.
     held: usize,
-    /// In the order in which they are asked.
+    /// In the order in which they are consulted.
     priorities: Vec<Priority>,
 }
 

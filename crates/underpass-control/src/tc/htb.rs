@@ -15,7 +15,7 @@ use crate::link::Link;
 /// An `htb`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Htb {
-    /// What it was told.
+    /// Its parameters.
     pub settings: codec::Htb,
     /// Packets that wait unshaped at most.
     pub direct_limit: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Htb {
 /// A class of it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Class {
-    /// What it was told, its quantum worked out.
+    /// Its parameters, with the quantum.
     pub settings: codec::HtbClass,
     /// The class above it.
     pub parent: Option<u32>,

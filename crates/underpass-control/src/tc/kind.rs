@@ -1,4 +1,4 @@
-//! The kinds of qdiscs: what each is told, and what a request changes of it.
+//! The kinds of qdiscs: the parameters of each, and what a request changes of them.
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
@@ -10,7 +10,7 @@ use super::htb::Htb;
 use super::leaf::Leaf;
 use crate::link::Link;
 
-/// What a qdisc is and was told.
+/// Kind and parameters of a qdisc.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Kind {
     /// `ingress`: filters for what comes in.
@@ -127,7 +127,7 @@ impl Kind {
         })
     }
 
-    /// Changes what the qdisc was told.
+    /// Changes the parameters of the qdisc.
     ///
     /// # Errors
     /// `EINVAL` for a kind that Linux cannot change; what Linux says of options.

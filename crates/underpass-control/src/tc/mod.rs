@@ -35,7 +35,7 @@ pub(crate) struct Qdisc {
     pub handle: u32,
     /// The class that it is in, or [`tc::ROOT`] or [`tc::INGRESS`].
     pub parent: u32,
-    /// What it is and was told.
+    /// Its kind and parameters.
     pub kind: Kind,
     /// What shapes at the ingress hook, of a `clsact`.
     pub ingress: Option<Leaf>,

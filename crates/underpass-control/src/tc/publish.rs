@@ -26,7 +26,7 @@ pub(crate) struct Counted {
     pub direct: u32,
 }
 
-/// Tells the packet path of the qdiscs of a link, after they have changed.
+/// Publishes to the packet path the qdiscs of a link, after they have changed.
 pub(super) fn publish_qdiscs(router: &mut Router, index: u32) {
     let Some(link) = router.links.get(index).cloned() else { return };
     let Some(control) = router.tc.links.get_mut(&index) else { return };

@@ -418,7 +418,7 @@ fn graft(
     Ok(())
 }
 
-/// Tells those who listen of a qdisc that is there, or no more, or in the place of another.
+/// Notifies listeners of a qdisc that is there, or no more, or in the place of another.
 fn notify_qdisc(
     router: &mut Router,
     cause: Cause,

@@ -114,7 +114,7 @@ impl Fpm {
     }
 
     /// Does what is to be done, as far as that goes without waiting. The router's notifications are then to
-    /// be sent by whoever serves its listeners. With a kernel beside the router, what that has told comes
+    /// be sent by whoever serves its listeners. With a kernel beside the router, what that has reported comes
     /// first: zebra writes a route to the kernel before it sends it here.
     pub fn turn(&mut self, router: &mut Router) {
         let mut events = [EpollEvent::empty(); EVENTS];

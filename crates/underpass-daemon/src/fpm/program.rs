@@ -170,7 +170,7 @@ impl Programmer {
         Some(self.progress? + self.grace)
     }
 
-    /// Tries routes again that lacked a device, if devices have come or gone since. The result is what zebra is to be told
+    /// Tries routes again that lacked a device, if devices have come or gone since. The result is the answer to zebra
     /// of those that the router has taken.
     pub fn retry(&mut self, router: &mut Router, now: Instant) -> Vec<Vec<u8>> {
         if self.retry_at.is_none_or(|at| at > now) {
@@ -235,7 +235,7 @@ impl Programmer {
         tracing::info!("FPM: {routes} routes and {} next-hop objects were not sent again", retired.len());
     }
 
-    /// Does what a message says. The result is what zebra is to be told: nothing, or the route's message
+    /// Does what a message says. The result is the answer to zebra: nothing, or the route's message
     /// with how it went.
     pub fn program(&mut self, router: &mut Router, message: &Message<'_>, now: Instant) -> Option<Vec<u8>> {
         self.counts.messages += 1;
@@ -344,7 +344,7 @@ impl Programmer {
         match self.request(router, &copy) {
             // The very same is there.
             Err((EEXIST, _)) if !exclusive => {}
-            // zebra has told the kernel, or the router by netlink, and that was enough.
+            // zebra has given it to the kernel, or the router by netlink, and that was enough.
             Err((EEXIST, _)) if self.local => return Done::Left,
             Err((errno, text)) => {
                 // zebra does not have the one before any more.

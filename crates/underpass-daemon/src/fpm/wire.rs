@@ -207,7 +207,7 @@ pub fn object_request(kind: u16, id: u32) -> Vec<u8> {
     request
 }
 
-/// What zebra is told of a route: its own message with `RTM_F_OFFLOAD` or `RTM_F_OFFLOAD_FAILED`.
+/// The answer to zebra about a route: its own message with `RTM_F_OFFLOAD` or `RTM_F_OFFLOAD_FAILED`.
 pub fn answer(route: &Message<'_>, offloaded: bool) -> Vec<u8> {
     let mut copy = route.bytes.to_vec();
     let at = message::HEADER + 8;

@@ -124,7 +124,7 @@ impl Filters {
                 let kinds: BTreeSet<String> = filters
                     .iter()
                     .flat_map(|bytes| messages(bytes))
-                    // Of what answers for `ingress` too, the first hook has told.
+                    // Of what answers for `ingress` too, the first hook has reported.
                     .filter(|filter| {
                         tc_header(filter).is_some_and(|header| {
                             header.info >> 16 != FILTER_PRIORITY

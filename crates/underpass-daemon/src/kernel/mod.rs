@@ -2,7 +2,7 @@
 //!
 //! [`Kernel`] keeps the router's mirror of what the kernel has: one socket is a member of the multicast
 //! groups and reads the dumps too, so that what it reads is in the order in which it happened. When the
-//! kernel could not tell everything (`ENOBUFS`), all is dumped anew and compared.
+//! kernel could not report everything (`ENOBUFS`), all is dumped anew and compared.
 
 mod filters;
 mod namespace;
@@ -61,7 +61,7 @@ const GROUPS: [u32; 10] = [
 const DATAGRAM: usize = 256 << 10;
 /// Datagrams read before others have their turn.
 const BURST: usize = 64;
-/// A dump that changes interrupted is done again, but not for ever: what changes is told besides.
+/// A dump that changes interrupted is done again, but not for ever: what changes is reported besides.
 const INTERRUPTIONS: u8 = 3;
 /// Longest `struct rtmsg`-like header in a dump request.
 const FIXED: usize = 16;
@@ -128,7 +128,7 @@ impl Kernel {
         self.socket.as_fd()
     }
 
-    /// Makes the queue of what the kernel tells this many bytes long. It begins as long as is allowed.
+    /// Makes the queue of what the kernel reports this many bytes long. It begins as long as is allowed.
     ///
     /// # Errors
     /// What setsockopt(2) says.
@@ -136,7 +136,7 @@ impl Kernel {
         Ok(setsockopt(&self.socket, sockopt::RcvBufForce, &bytes)?)
     }
 
-    /// Whether the mirror is complete, as far as the kernel has told.
+    /// Whether the mirror is complete, as far as the kernel has reported.
     pub fn synchronised(&self) -> bool {
         self.synchronised && self.sync.is_none() && !self.lost
     }
@@ -163,7 +163,7 @@ impl Kernel {
         }
     }
 
-    /// Reads all that the kernel has told so far, for whoever has just changed something and wants to see
+    /// Reads all that the kernel has reported so far, for whoever has just changed something and wants to see
     /// it. A dump that is under way goes on by the way.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes into the mirror what the kernel has told, a bounded amount; says whether there may be more.
+    /// Takes into the mirror what the kernel has reported, a bounded amount; says whether there may be more.
     ///
     /// # Errors
     /// What the kernel's socket says and cannot be helped.

@@ -1,4 +1,4 @@
-//! What the router asks of the kernel on its own account.
+//! Requests of the router to the kernel on its own account.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ const DUMPS: [(u16, i32); 4] = [
 /// Longest answer that is read; it repeats the request.
 const ANSWER: usize = 64 << 10;
 
-/// Asks the kernel to change something and takes its answer.
+/// Requests a change of the kernel and takes its answer.
 #[derive(Debug)]
 pub struct Requester {
     socket: Socket,
@@ -38,7 +38,7 @@ impl Requester {
         Ok(Self { socket: Socket::open(0)?, sequence: 0, buffer: vec![0; ANSWER] })
     }
 
-    /// Asks for a change.
+    /// Requests a change.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -53,7 +53,7 @@ impl Requester {
         self.send(&mut message)
     }
 
-    /// Asks with a message that is written already: one of a client, or of the kernel itself. Its header is
+    /// Sends a request that is written already: one of a client, or of the kernel itself. Its header is
     /// filled in.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Requester {
         Ok(found)
     }
 
-    /// Asks for the link-layer address of a neighbour. What comes of it is multicast.
+    /// Has the link-layer address of a neighbour resolved. What comes of it is multicast.
     ///
     /// # Errors
     /// The kernel's answer: `ENODEV` or `ENETDOWN`, if the link is gone or down.

@@ -10,7 +10,7 @@ use nix::{
     },
 };
 
-/// Room for what the kernel has told and nobody has read yet, in bytes.
+/// Room for what the kernel has reported and nobody has read yet, in bytes.
 const RECEIVE_BUFFER: usize = 32 << 20;
 
 /// A socket that never waits.

@@ -30,7 +30,7 @@ impl Accounts {
         Self { to, answers, last, asked: vec![false; workers] }
     }
 
-    /// Has the workers asked, by their numbers, and gives their accounts in this order.
+    /// Collects from the workers, by their numbers, and gives their accounts in this order.
     pub fn collect(&mut self, order: impl Fn(usize, Sender<Account>)) -> &[Account] {
         // Those that came too late.
         while let Ok(account) = self.answers.try_recv() {

@@ -233,7 +233,7 @@ impl Attachments {
     /// Makes the device that stands for the host anew if somebody has deleted it.
     fn update_host(&mut self, router: &mut Router, workers: &[Handle]) {
         if let Some(&(index, port)) = self.hosts.get(&0) {
-            // Before the kernel has told of it it is no link either.
+            // Before the kernel has reported it it is no link either.
             if router.link(index).is_some() || !device::is_gone(index, HOST) {
                 return;
             }

@@ -51,7 +51,7 @@ impl Watch {
         self.looked.map_or(Duration::ZERO, |looked| AGE.saturating_sub(looked.elapsed()))
     }
 
-    /// Looks at the devices that are attached or may be, if it is time, links have changed, or the kernel has told of a
+    /// Looks at the devices that are attached or may be, if it is time, links have changed, or the kernel has reported a
     /// change (`told`). Says whether other devices than before are to be left to the kernel.
     pub fn follow(&mut self, router: &Router, told: bool, attached: impl Fn(&Link) -> bool) -> bool {
         let links = router.link_generation();

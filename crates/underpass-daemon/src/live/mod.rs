@@ -180,7 +180,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
         wanted,
         listening,
     };
-    // The device of the host is there when the kernel has told of it.
+    // The device of the host is there when the kernel has reported it.
     live.catch_up();
     inside::follow(&mut live.router);
     variables::read_fallback_tunnels(&mut live.router);

@@ -1,4 +1,4 @@
-//! Neighbours that packets wait for: asked of the kernel, and told to the workers when it knows.
+//! Neighbours that packets wait for: asked of the kernel, and reported to the workers when it knows.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ struct Asked {
     since: Instant,
     /// When the router last asked for it itself.
     solicited: Option<Instant>,
-    /// When the kernel had last told of it: that it failed before is no answer.
+    /// When the kernel had last reported it: that it failed before is no answer.
     told: Option<u32>,
 }
 
@@ -117,7 +117,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Tells the workers what the kernel has found out meanwhile.
+    /// Reports to the workers what the kernel has found out meanwhile.
     pub fn settle(&mut self, router: &Router, workers: &[Handle]) {
         let now = Instant::now();
         self.0.retain(|&(link, address), asked| {

@@ -36,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long somebody who asks may take to say what for.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Where the router at `socket` tells what it has counted.
+/// The socket for statistics of the router at `socket`.
 pub fn stats_path(socket: &Path) -> PathBuf {
     beside(socket, ".stats")
 }
@@ -64,7 +64,7 @@ pub enum Answer {
     State(Box<State>),
 }
 
-/// What the control thread is asked, or told to do.
+/// Questions and orders to the control thread.
 pub enum Question {
     /// What has been counted.
     Stats(Topic, Sender<Answer>),
@@ -84,7 +84,7 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Tells the control thread to do something.
+    /// Sends an order to the control thread.
     ///
     /// # Errors
     /// It has ended.
@@ -94,7 +94,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Asks it.
+    /// Sends it a question and waits for the answer.
     ///
     /// # Errors
     /// It has ended, or takes too long.

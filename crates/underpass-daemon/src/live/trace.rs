@@ -72,7 +72,7 @@ pub struct Request {
     pub rate: u32,
 }
 
-/// What a client is told.
+/// What a client gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Message {
@@ -223,7 +223,7 @@ impl Following {
             let packet_path = match seen.recv_timeout(TICK) {
                 Ok(packet_path) => Some(packet_path),
                 Err(RecvTimeoutError::Timeout) => None,
-                // Every worker has told what it still followed.
+                // Every worker has reported what it still followed.
                 Err(RecvTimeoutError::Disconnected) => break Ok(()),
             };
             let now = Instant::now();
@@ -324,7 +324,7 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// What the workers are told to do.
+/// Orders to the workers.
 fn spec(request: &Request, names: &[LinkName], workers: usize) -> Result<Spec, Refused> {
     let program: Vec<Instruction> =
         request.filter.iter().map(|&(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();

@@ -43,7 +43,7 @@ pub struct Spec {
     pub port: Option<PortId>,
     /// Whether the frames are wanted too.
     pub frames: bool,
-    /// Only paths that end in a drop are told.
+    /// Only paths that end in a drop are reported.
     pub drops: bool,
     /// Packets that a worker follows in a second at most.
     pub rate: u32,
@@ -199,7 +199,7 @@ impl Tracer {
         }
     }
 
-    /// Ends a burst, or what moved packets on: paths that have ended are told.
+    /// Ends a burst, or what moved packets on: paths that have ended are reported.
     pub fn end(&mut self) {
         let (now, mut at) = (self.now, 0);
         while let Some(&place) = self.taken.get(at) {
@@ -233,7 +233,7 @@ impl Tracer {
     }
 }
 
-/// What is still on its way is told as far as it went.
+/// What is still on its way is reported as far as it got.
 impl Drop for Tracer {
     fn drop(&mut self) {
         for place in std::mem::take(&mut self.taken) {

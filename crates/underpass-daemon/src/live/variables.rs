@@ -1,5 +1,5 @@
 //! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac` and `accept_ra`,
-//! `net.core.fb_tunnels_only_for_init_net`. The kernel tells nobody that one has been written, so it is read again and
+//! `net.core.fb_tunnels_only_for_init_net`. The kernel reports no write of one, so it is read again and
 //! again.
 
 use std::{

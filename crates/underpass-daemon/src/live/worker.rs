@@ -57,7 +57,7 @@ const LARGE_SLOTS: usize = 512;
 /// Packets that may wait for neighbours, of all that a worker has.
 const HELD: usize = 2048;
 
-/// What the control thread tells a worker, which it does between bursts.
+/// Orders of the control thread to a worker, which it does between bursts.
 pub enum Order {
     /// Serve these queues of a device with this MTU as a port, and drop the sender then.
     Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<()>),
@@ -159,7 +159,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Tells the worker something. Orders are done one after the other.
+    /// Sends an order to the worker. Orders are done one after the other.
     pub fn order(&self, order: Order) {
         // It is gone only when the process ends.
         let _ = self.orders.send(order);
@@ -443,7 +443,7 @@ impl Running {
         busy || self.worker.deadline().is_some_and(|due| due <= nanos)
     }
 
-    /// Says which neighbours are wanted.
+    /// Reports the neighbours that are wanted.
     fn report_unresolved(&mut self) -> bool {
         let mut asked = false;
         for unresolved in self.worker.unresolved() {

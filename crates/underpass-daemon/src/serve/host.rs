@@ -12,7 +12,7 @@ pub trait Host {
     /// The router.
     fn router(&mut self) -> &mut Router;
 
-    /// Takes in what the kernel has told of its own objects. Called before each message is looked at, so that
+    /// Takes in what the kernel has reported its own objects. Called before each message is looked at, so that
     /// the router knows what the message before it has changed in the kernel.
     fn catch_up(&mut self) {}
 

@@ -286,7 +286,7 @@ impl Server {
         Ok(Ready { events, count })
     }
 
-    /// Does what is to be done: answers requests, goes on with dumps, tells listeners of changes.
+    /// Does what is to be done: answers requests, goes on with dumps, notifies listeners of changes.
     pub fn turn(&mut self, host: &mut dyn Host, ready: &Ready) {
         for event in ready.events.iter().take(ready.count) {
             match event.data() {
@@ -301,7 +301,7 @@ impl Server {
         self.report(host);
     }
 
-    /// Tells the listeners what the router has to tell without being asked.
+    /// Notifies the listeners, and binds sockets to them.
     pub fn report(&mut self, host: &mut dyn Host) {
         let _ = self.notify(host, None);
         self.bound(host);
@@ -376,7 +376,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sends what the router has to tell to the members of multicast groups. `current` is a connection
+    /// Sends the router's notifications to the members of multicast groups. `current` is a connection
     /// that is taken out of the map; the result is about that one.
     fn notify(&mut self, host: &mut dyn Host, current: Option<&mut Connection>) -> Result<(), Gone> {
         let notifications: Vec<_> = host.router().notifications().collect();

@@ -84,7 +84,7 @@ unsafe fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
 /// A program that a request names by a descriptor, with the file that came behind it.
 ///
 /// # Errors
-/// What the client is told. Linux: `bpf_prog_get_type`; and what this router cannot run.
+/// What the client gets. Linux: `bpf_prog_get_type`; and what this router cannot run.
 pub fn take(program: &OwnedFd, file: OwnedFd) -> Result<Program, RequestError> {
     let mut map_ids = [0u32; MAPS];
     let mut about = ProgramInfo {

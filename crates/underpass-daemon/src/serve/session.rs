@@ -165,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what waits, more of a dump, and what the kernel has told, as far as the program has room for it.
+    /// Sends what waits, more of a dump, and what the kernel has reported, as far as the program has room for it.
     pub fn flush(&mut self, host: &mut dyn Host, epoll: &Epoll, buffers: &mut Buffers) -> Result<(), Gone> {
         let full = self.drain(host, buffers)?;
         let wants_room = full || self.client.dumping();

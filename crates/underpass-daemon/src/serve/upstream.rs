@@ -19,7 +19,7 @@ use nix::{
 };
 use underpass_control::{LARGE_PART, Protocol};
 
-/// Room for what the kernel tells and this process has not read yet, in bytes.
+/// Room for what the kernel reports and this process has not read yet, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// A netlink socket of the kernel. Nothing it does waits for anybody to read or write.

@@ -27,7 +27,7 @@ pub struct Client {
     namespace: Namespace,
 }
 
-/// A router of a network namespace. It is told to end when this is dropped, or when the thread that started it
+/// A router of a network namespace. It ends when this is dropped, or when the thread that started it
 /// ends.
 #[derive(Debug)]
 pub struct Router {

@@ -317,7 +317,7 @@ proptest! {
         for (frame, byte, bits) in changes {
             let frame = frame.index(frames.len());
             let at = byte.index(frames[frame].len());
-            // Not those by which flows are told apart, here or of UDP, which has no sequence numbers.
+            // Not those by which flows are distinguished, here or of UDP, which has no sequence numbers.
             let apart = match (frames[frame][12], frames[frame][20], frames[frame][23]) {
                 (0x86, protocol::UDP, _) => matches!(at, 12..14 | 22..58),
                 (8, _, protocol::UDP) => matches!(at, 12..14 | 26..38),

@@ -140,7 +140,7 @@ impl<'w, T: Atomic> View<'w, T> {
         unsafe { &*self.base.add(index & self.mask) }
     }
 
-    /// Asks for the cache line of the word at `index`.
+    /// Prefetches the cache line of the word at `index`.
     #[inline(always)]
     pub(super) fn prefetch(self, index: usize) {
         crate::publish::prefetch(self.base.wrapping_add(index & self.mask));

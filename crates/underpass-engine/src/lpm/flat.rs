@@ -4,7 +4,7 @@
 //! ```text
 //! slot    15      14..0
 //!         0       mark: leaf + 1, or 0 for none
-//!         1       number of an entry; the last one has none: the trie is asked, as for a mark that is too long
+//!         1       number of an entry; the last one has none: the trie is consulted, as for a mark that is too long
 //! entry   30..29        28..0
 //!         coarseness/2  block
 //! ```
@@ -137,7 +137,7 @@ fn last<A: Address>(address: A) -> u8 {
 }
 
 impl Layout {
-    /// Asks for the memory that [`Self::leaf`] reads first.
+    /// Prefetches what [`Self::leaf`] reads first.
     #[inline(always)]
     pub(crate) fn prefetch<A: Address>(&self, address: A) {
         self.slots.view().prefetch(slot(address));
@@ -150,7 +150,7 @@ impl Layout {
         select(mark == NONE, table.default.load(Acquire), mark).checked_sub(1)
     }
 
-    /// Its mark; that of the default only where the trie is asked.
+    /// Its mark; that of the default only where the trie is consulted.
     #[inline(always)]
     pub(super) fn mark<A: Address>(&self, table: &Lpm<A>, address: A) -> Mark {
         let slot = self.slot(address);

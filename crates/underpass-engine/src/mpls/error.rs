@@ -1,6 +1,6 @@
 //! Errors with packets inside a label-switched path: RFC 3032 sections 2.3 and 3, RFC 4950.
 //!
-//! The sender of the IP packet below the labels is told, and of the labels as they came. If this router
+//! The error goes to the sender of the IP packet below the labels, with the labels as received. If this router
 //! knows no way to it, the message goes the way of the packet, with its labels: at the end of the path is
 //! one that does.
 

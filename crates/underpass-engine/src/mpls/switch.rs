@@ -119,7 +119,7 @@ impl Env<'_, '_> {
         self.link.mpls && self.is_of_type(frame, ethernet::MPLS)
     }
 
-    /// Asks for the memory of the labels of a burst, where the table is not in the cache.
+    /// Prefetches the labels of a burst, where the table is not in the cache.
     #[inline(always)]
     pub(crate) fn prefetch_labels(&self, burst: &Burst, counters: Option<&Counters>) {
         let labels = self.view.tables.labels();

@@ -45,7 +45,7 @@ pub(crate) const TIMESTAMP_REPLY_V4: u8 = 14;
 pub(crate) const ECHO_REQUEST_V6: u8 = 128;
 pub(crate) const ECHO_REPLY_V6: u8 = 129;
 
-/// Replaces a packet by the error that its sender is told, where one may be sent.
+/// Replaces a packet by the error to its sender, where one may be sent.
 pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -89,7 +89,7 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     answer_error(path, view, meta, (reason, error, argument), (sender, &stack, true), trace)
 }
 
-/// Replaces a packet, which is quoted as it is, by the error that `sender` is told, `with_options` of an IPv4 packet. It
+/// Replaces a packet, which is quoted as it is, by the error to `sender`, `with_options` of an IPv4 packet. It
 /// came in with the labels of `stack`.
 pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -185,7 +185,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     send_generated(path, view, meta, sender)
 }
 
-/// The longest message to `sender`: what routers on the way have told of it counts.
+/// The longest message to `sender`: what routers on the way have reported of it counts.
 #[cold]
 fn longest4(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
     let IpAddr::V4(sender) = sender else { return MAX_V4 };
@@ -238,7 +238,7 @@ pub(crate) fn send_generated<const COUNT: bool>(
     }
 }
 
-/// Who may be told of an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
+/// Who may get an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
 /// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host.
 pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {

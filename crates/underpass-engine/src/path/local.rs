@@ -1,5 +1,5 @@
 //! Packets for the router itself, where no kernel beside it takes them: echo requests are answered,
-//! senders of anything else are told that nothing listens.
+//! senders of anything else get an error, as nothing listens.
 
 use std::net::Ipv6Addr;
 

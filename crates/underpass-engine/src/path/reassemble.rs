@@ -110,7 +110,7 @@ pub(crate) fn give_up_fragments<const COUNT: bool, T: Trace>(
     }
 }
 
-/// Counts what has come of a packet as one that is dropped. Who sent it is told of its time being over, if its first
+/// Counts what has come of a packet as one that is dropped. Its sender hears that its time is over, if its first
 /// fragment has come.
 fn give_up_partial<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,

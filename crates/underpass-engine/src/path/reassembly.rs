@@ -84,7 +84,7 @@ pub(crate) struct Refused {
     pub(crate) reason: DropReason,
     /// Whether all that has come of its packet goes too.
     pub(crate) all: bool,
-    /// What of an IPv6 packet its sender is told is wrong.
+    /// What of an IPv6 packet is wrong, as its sender is to hear.
     pub(crate) pointer: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! TCP segments for the router itself, where no kernel beside it takes them: nothing listens, and the sender is told by
+//! TCP segments for the router itself, where no kernel beside it takes them: nothing listens, which the sender hears by
 //! a reset. RFC 9293 section 3.10.7.1; Linux: `tcp_v4_send_reset`, `tcp_v6_send_reset`.
 
 use std::net::IpAddr;

@@ -159,7 +159,7 @@ impl Link {
         })
     }
 
-    /// The address for what goes to this one: RFC 6724 section 5, of whose rules 2, 6 and 8 tell addresses of a link apart.
+    /// The address for what goes to this one: RFC 6724 section 5. Rules 2, 6 and 8 distinguish addresses of a link.
     fn source6_for(&self, to: Ipv6Addr) -> Option<Ipv6Addr> {
         if to.is_unicast_link_local()
             && let Some(near) = self.own6.iter().find(|address| address.is_unicast_link_local())

@@ -103,7 +103,7 @@ pub(crate) fn arrive(view: &View<'_>, meta: &mut PacketMeta) {
     }
 }
 
-/// Whether nobody is told why a packet is dropped: a route of another instance led it where it has none.
+/// Whether no error says why a packet is dropped: a route of another instance led it where it has none.
 pub(crate) fn hides(meta: &PacketMeta, error: PacketError) -> bool {
     meta.is(LED_INTO_VRF)
         && matches!(error.reason(), DropReason::NoRoute | DropReason::Unreachable | DropReason::Prohibited)

@@ -112,7 +112,7 @@ pub enum Action {
     Local,
     /// The destination is a broadcast address of a link, or a multicast one that the router listens to.
     Broadcast,
-    /// Drop, with what the sender is told.
+    /// Drop, with the error to its sender.
     Discard(Discard),
     /// The destination is on this link, and no neighbour entry is known for it.
     OnLink(LinkId),

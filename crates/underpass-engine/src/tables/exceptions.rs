@@ -1,4 +1,4 @@
-//! Path MTUs that routers on the way of outer packets have told of: Linux's exceptions of routes.
+//! Path MTUs that routers on the way of outer packets have reported: Linux's exceptions of routes.
 //!
 //! Workers learn them and read them. They are few and seldom written: a worker that finds another one writing lets it
 //! be, as the next packet that is too long is told of again.
@@ -92,7 +92,7 @@ impl Exceptions {
         self.entries.get(first..first + WAYS).unwrap_or_default()
     }
 
-    /// Whether one was ever told.
+    /// Whether one was ever reported.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
@@ -104,7 +104,7 @@ impl Exceptions {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// The path MTU of a destination, as a number, that is looked up in these tables, if one was told.
+    /// The path MTU of a destination, as a number, that is looked up in these tables, if one was reported.
     #[inline(always)]
     pub(crate) fn of(&self, destination: u128, lookup: LookupId, now: Nanos) -> Option<PathMtu> {
         if !self.any() {
@@ -120,7 +120,7 @@ impl Exceptions {
         Some(PathMtu { mtu: mtu & !LOCKED, locked: mtu & LOCKED != 0 })
     }
 
-    /// Takes note of what a router has told. One that is larger than what is known counts for nothing.
+    /// Takes note of what a router has reported. One that is larger than what is known counts for nothing.
     #[cold]
     pub(crate) fn learn(&self, destination: u128, lookup: LookupId, mtu: u32, now: Nanos) {
         let reported = match destination >> 32 {

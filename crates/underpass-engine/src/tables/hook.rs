@@ -38,11 +38,11 @@ pub struct FilterPriority {
     /// The EtherType of the packets that it classifies, in host byte order; [`ANY_PROTOCOL`]: all. A packet with a VLAN
     /// tag has that of the tag.
     pub protocol: u16,
-    /// How they are told apart.
+    /// How they are distinguished.
     pub classifier: Classifier,
 }
 
-/// How filters of a priority tell packets apart.
+/// How filters of a priority distinguish packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Classifier {
     /// `matchall`: every packet.

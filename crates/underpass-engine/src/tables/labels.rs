@@ -121,7 +121,7 @@ impl LabelAction {
     }
 }
 
-/// Labels below which the table fits in the cache, so that asking for its memory ahead does not pay.
+/// Labels below which the table fits in the cache, so that prefetching does not pay.
 const HOT: u32 = 4096;
 
 /// Bit of the first word of a block of ways: their weights differ.
@@ -175,7 +175,7 @@ impl LabelTable {
         self.top.load(Relaxed) <= HOT
     }
 
-    /// Asks for the memory of a label, which is about to be read.
+    /// Prefetches a label, which is about to be read.
     #[inline(always)]
     pub(crate) fn prefetch(&self, label: u32) {
         publish::prefetch(self.words.word(label as usize));

@@ -163,7 +163,7 @@ impl Tables {
         self.sources.get(id.0, guard).copied()
     }
 
-    /// Asks for the memory of these compiled routes, which are about to be read.
+    /// Prefetches these compiled routes, which are about to be read.
     #[inline]
     pub(crate) fn prefetch_actions(&self, leaves: impl Iterator<Item = u32> + Clone) {
         self.actions.prefetch(leaves);

@@ -78,7 +78,7 @@ pub(crate) struct EncapTemplate {
     pub(crate) gre: u8,
     /// The TOS, or traffic class, that is not in `bytes`.
     pub(crate) tos: u8,
-    /// The lowest and the highest of the UDP source ports by which flows are told apart.
+    /// The lowest and the highest of the UDP source ports by which flows are distinguished.
     pub(crate) ports: (u16, u16),
     /// Where outer packets go, if that is known.
     pub(crate) next_hop: Option<NextHopId>,

@@ -91,7 +91,7 @@ fn any_reads(ematches: &[Ematch]) -> bool {
 }
 
 impl Qdisc {
-    /// Whether it, or one below it, tells packets apart by a priority that forwarding gives: no handle is one.
+    /// Whether it, or one below it, distinguishes packets by a priority that forwarding gives: no handle is one.
     pub(crate) fn reads_priority(&self) -> bool {
         match &self.kind {
             QdiscKind::PfifoFast(_) | QdiscKind::Prio(_) => true,

@@ -35,7 +35,7 @@ pub const TICK: Nanos = 64;
 /// A queueing discipline, with all that is below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Qdisc {
-    /// What it is counted as, and what it is told from others by when the tree changes.
+    /// What it is counted as, and what it is distinguished from others by when the tree changes.
     pub queue: QueueId,
     /// Its handle, `major:0`; 0 for the default ones, which have none.
     pub handle: u32,
@@ -128,7 +128,7 @@ pub struct Htb {
 /// A class of HTB.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HtbClass {
-    /// What it is counted as, and told from others by.
+    /// What it is counted as, and distinguished from others by.
     pub queue: QueueId,
     /// Its number, `major:minor`.
     pub classid: u32,

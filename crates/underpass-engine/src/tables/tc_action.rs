@@ -35,7 +35,7 @@ pub enum Control {
     Drop,
     /// `pipe`: the next action.
     Pipe,
-    /// `stolen`: the packet is gone, and nobody is told. What `mirred redirect` has.
+    /// `stolen`: the packet is gone, without an error. What `mirred redirect` has.
     Stolen,
     /// `trap`: to whoever configures the hardware; as there is none, gone.
     Trap,

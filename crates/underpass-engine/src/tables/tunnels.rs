@@ -124,13 +124,13 @@ impl TunnelTable {
         self.receivers.load(Relaxed) > MANY
     }
 
-    /// Asks for the memory of the chain of tunnels at a place.
+    /// Prefetches the chain of tunnels at a place.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(&self, place: usize) {
         self.precomputed_decaps.prefetch_slots(std::iter::once(place as u32));
     }
 
-    /// Asks for that of the tunnel that a packet is about to come out of, the first of the chain at a place.
+    /// Prefetches the tunnel that a packet is about to come out of, the first of the chain at a place.
     #[inline(always)]
     pub(crate) fn prefetch_decap<'g>(
         &'g self,

@@ -496,7 +496,7 @@ pub(super) fn count_refused<const COUNT: bool>(path: &Path<COUNT>, tunnel: &Stor
     path.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
 }
 
-/// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
+/// Sends an error to the sender of a packet, as one before has not arrived; it goes on itself. Linux: `dst_link_failure`.
 #[cold]
 fn notify_unreachable<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -516,7 +516,7 @@ fn notify_unreachable<const COUNT: bool, T: Trace>(
     path.slow_path_alone(view, copy, verdict, trace);
 }
 
-/// What the sender of a packet is told of its way into a tunnel goes by the tables of the tunnel's link.
+/// Errors about the way of a packet into a tunnel go by the tables of the tunnel's link.
 #[cold]
 fn answered_by(view: &View<'_>, meta: &mut PacketMeta, tunnel: LinkId) {
     if let Some(link) = view.link(tunnel) {

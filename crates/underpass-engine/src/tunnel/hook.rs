@@ -62,7 +62,7 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     encapsulate_in(path, view, meta, id, trace)
 }
 
-/// Asks a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
+/// Classifies a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
 #[cold]
 #[inline(never)]
 pub(crate) fn classify_at_tunnel<const COUNT: bool, T: Trace>(
@@ -81,7 +81,7 @@ pub(crate) fn classify_at_tunnel<const COUNT: bool, T: Trace>(
     classify_egress(path, view, meta, id, (received_by, Nest::default()), trace).ok()
 }
 
-/// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
+/// Classifies a packet that enters a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
 /// whether it was dropped.
 fn classify_egress<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -213,7 +213,7 @@ fn go_in<const COUNT: bool, T: Trace>(
     (meta, verdict)
 }
 
-/// Asks a packet that has come out of the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
+/// Classifies a packet that leaves the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
 /// is gone; and whether it was dropped.
 fn classify_ingress<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,

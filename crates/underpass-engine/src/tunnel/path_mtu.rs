@@ -1,4 +1,4 @@
-//! What routers on the way of outer packets tell of it: its MTU, or that they do not arrive. Linux's `ipip_err`,
+//! What routers on the way of outer packets report of it: its MTU, or that they do not arrive. Linux's `ipip_err`,
 //! `ipgre_err`, `ip6gre_err` and the like.
 
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::worker::error::IcmpError;
 use crate::worker::metadata::{PacketMeta, TUNNELLED};
 use crate::worker::view::View;
 
-/// What is told.
+/// What is reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Mtu(u32),
@@ -75,8 +75,8 @@ struct Quoted<'a> {
     len: usize,
 }
 
-/// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
-/// packet inside is to be told of it.
+/// Takes note of what an ICMP error to the router reports, if it is about a packet of a tunnel's. What the sender of the
+/// packet inside is to hear of it.
 pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<Relay<'a>> {
     let (quoted, reported) = match packet {
         [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet, ingress),
@@ -144,7 +144,7 @@ fn leads_by(view: &View<'_>, quoted: &[u8], lookup: LookupId, remote: IpAddr, li
     }
 }
 
-/// Takes note of an MTU that a message to the router, which is sound, tells of the way of a packet with GRE, or of an echo
+/// Takes note of an MTU that a message to the router, which is sound, reports of the path of a packet with GRE, or of an echo
 /// reply, for the router's own messages: Linux's `gre_err`, whether there is a tunnel or not, and `icmp_err`.
 pub(crate) fn learn_own(view: &View<'_>, message: &[u8], ingress: LinkId, instance: LookupId) {
     let Some(Told::Mtu(mtu)) = Told::of4(message) else { return };
@@ -162,7 +162,7 @@ pub(crate) fn learn_own(view: &View<'_>, message: &[u8], ingress: LinkId, instan
     view.tables.tunnels().own_exceptions.learn(bits(remote), view.own_lookup(instance), mtu, view.now);
 }
 
-/// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
+/// The error to the sender of a packet in an ip6tnl: RFC 2473 section 8, Linux's `ip6_tnl_err`.
 fn relayed6<'a>(quoted: &Quoted<'a>, reported: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, at, end, .. } = *quoted;
     let inside = if protocol == protocol::IPV4 { InnerProtocol::Ip4 } else { InnerProtocol::Ip6 };
@@ -182,7 +182,7 @@ fn relayed6<'a>(quoted: &Quoted<'a>, reported: Told) -> Option<Relay<'a>> {
     Some(Relay { tunnel, error, argument, quoted: at..end })
 }
 
-/// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
+/// The error to the sender of an IPv6 packet in a tunnel over IPv4, if enough of it is quoted: RFC 4213 section 3.4.
 fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, reported: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
     // What a tunnel over UDP sends is quoted as UDP.
@@ -301,7 +301,7 @@ fn find<'a>(
     }
 }
 
-/// What was told of the way of an outer packet.
+/// What was reported of the way of an outer packet.
 #[inline]
 pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option<PathMtu> {
     let remote = match outer.first()? >> 4 {
@@ -311,7 +311,7 @@ pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option
     view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now)
 }
 
-/// The MTU by which a packet is cut: that of the next hop, or what was told of the way if it is an outer packet's.
+/// The MTU by which a packet is cut: that of the next hop, or what was reported of the way if it is an outer packet's.
 pub(crate) fn narrowed(view: &View<'_>, meta: &PacketMeta, mtu: u32) -> u32 {
     let tunnel = meta.extra.tunnel.filter(|_| meta.is(TUNNELLED));
     let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));

@@ -1,4 +1,4 @@
-//! Telling the sender of a packet inside what the underlay tells of the outer one: RFC 2473 section 8 and RFC 4213
+//! Relays to the sender of a packet inside what the underlay reports of the outer one: RFC 2473 section 8 and RFC 4213
 //! section 3.4, Linux's `ip4ip6_err`, `ip6ip6_err` and `ip6_err_gen_icmpv6_unreach`.
 
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::Path;
 use crate::worker::view::View;
 
-/// What is told on.
+/// What is passed on.
 pub(crate) struct Relay<'a> {
     pub(crate) tunnel: &'a StoredTunnel,
     pub(crate) error: IcmpError,
@@ -28,7 +28,7 @@ pub(crate) struct Relay<'a> {
     pub(crate) quoted: Range<usize>,
 }
 
-/// Tells the sender of the packet that an ICMP error quotes inside another.
+/// Sends an error to the sender of the packet that an ICMP error quotes inside another.
 #[cold]
 pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -72,7 +72,7 @@ fn front_of(quoted: &[u8]) -> Option<ArrayVec<u8, LOOKED_AT>> {
     Some(front)
 }
 
-/// As much of a packet as says who may be told.
+/// As much of a packet as says who may get an error.
 const LOOKED_AT: usize = 256;
 
 /// The link by which packets to the sender of one that was in a tunnel leave.
@@ -95,7 +95,7 @@ fn leads_into_ip6tnl(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel) -> b
     into.is_some_and(|into| into.kind == TunnelKind::Ip6tnl)
 }
 
-/// Whether a packet of this protocol and at least so many bytes is one whose sender can be told.
+/// Whether a packet of this protocol and at least so many bytes is one whose sender can get an error.
 pub(crate) const fn is_whole(inside: u8, len: usize) -> bool {
     match inside {
         protocol::IPV4 => len >= ipv4::Header::LEN,

@@ -22,7 +22,7 @@ use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
-/// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented, or that
+/// Whether a router on the way has reported that outer packets of so many bytes are too long, or may be fragmented, or that
 /// one has not arrived.
 #[inline(always)]
 pub(crate) fn is_narrow(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
@@ -49,7 +49,7 @@ fn is_cut(tunnel: &StoredTunnel, mtu: u32) -> bool {
 const LEAST_MTU4: u32 = 68;
 
 /// Whether a packet, whose IP header is at `at`, comes through to where the outer one leaves: there is a way, not by the tunnel
-/// itself, and it is not too long for it, as far as that is known. Linux looks at these before it tells of errors.
+/// itself, and it is not too long for it, as far as that is known. Linux looks at these before it sends errors.
 #[cold]
 pub(crate) fn comes_through(
     view: &View<'_>,
@@ -200,7 +200,7 @@ fn allow_fragments(packet: &mut Packet) {
     }
 }
 
-/// Tells the sender of the packet inside how long it may be; of IPv4 only if a route has led it there, as Linux's `__icmp_send`
+/// Reports to the sender of the packet inside how long it may be; of IPv4 only if a route has led it there, as `__icmp_send`
 /// needs one.
 fn reported(meta: &mut PacketMeta, version: u8, left: u32) -> Result<bool, Verdict> {
     if meta.extra.unrouted && version == 4 {

@@ -19,7 +19,7 @@ use crate::worker::path::{Burst, Path};
 use crate::worker::shape::{queue_at_port, redirect_to_ifb};
 use crate::worker::view::View;
 
-/// Asks the packets that are about to leave, and sends redirected ones on their way.
+/// Classifies the packets that are about to leave, and sends redirected ones on their way.
 #[inline(always)]
 pub(crate) fn leave_hooks<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,

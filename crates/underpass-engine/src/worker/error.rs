@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use crate::drops::DropReason;
 
-/// What the sender of a packet is told.
+/// The error that the sender of a packet gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IcmpError {
     /// The hop limit ran out.
     HopLimit,
-    /// The packet is longer than the bytes that [`PacketMeta::extra`] tells, from its IP header on.
+    /// The packet is longer than the bytes that [`PacketMeta::extra`] says, from its IP header on.
     TooBig,
     /// There is no route.
     NoRoute,
@@ -19,14 +19,14 @@ pub(crate) enum IcmpError {
     Prohibited,
     /// The neighbour does not answer.
     AddressUnreachable,
-    /// Nothing listens at the port. The packet is quoted to the byte that [`PacketMeta::extra`] tells, if it tells one.
+    /// Nothing listens at the port. The packet is quoted to the byte that [`PacketMeta::extra`] says, if it says one.
     Port,
     /// Nothing handles the protocol, or the next header that is named at the byte that
-    /// [`PacketMeta::extra`] tells.
+    /// [`PacketMeta::extra`] says.
     Protocol,
-    /// The byte that [`PacketMeta::extra`] tells is wrong.
+    /// The byte that [`PacketMeta::extra`] says is wrong.
     Header,
-    /// The option at the byte that [`PacketMeta::extra`] tells must not be passed over.
+    /// The option at the byte that [`PacketMeta::extra`] says must not be passed over.
     Option,
     /// The upper-layer header must not follow an SRH here.
     UpperLayer,
@@ -70,7 +70,7 @@ impl IcmpError {
         }
     }
 
-    /// Whether what `sender` is told has room for an extension: RFC 4884 section 4.
+    /// Whether the error to `sender` has room for an extension: RFC 4884 section 4.
     pub(crate) fn is_extensible(self, sender: IpAddr) -> bool {
         match sender {
             IpAddr::V4(_) => matches!(self.v4(0).0, 3 | 11 | 12),
@@ -95,18 +95,18 @@ impl IcmpError {
     }
 }
 
-/// Why a packet is dropped, and what its sender is told, in one word.
+/// Why a packet is dropped, and the error to its sender, in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PacketError(u32);
 
 impl PacketError {
-    /// Dropped for this reason, and nobody is told.
+    /// Dropped for this reason, and no error is sent.
     #[inline(always)]
     pub(crate) const fn silent(reason: DropReason) -> Self {
         Self(reason as u32)
     }
 
-    /// Dropped for this reason, and its sender told so.
+    /// Dropped for this reason, with an error to its sender.
     #[inline(always)]
     pub(crate) const fn notify(reason: DropReason, error: IcmpError) -> Self {
         Self(reason as u32 | (error as u32 + 1) << 8)

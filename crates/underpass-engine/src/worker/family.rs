@@ -1,4 +1,4 @@
-//! IPv4 and IPv6, as far as the fast path tells them apart.
+//! IPv4 and IPv6, as far as the fast path distinguishes them.
 
 use underpass_packet::{ethernet, protocol};
 

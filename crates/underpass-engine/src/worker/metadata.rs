@@ -176,7 +176,7 @@ pub(crate) const GENERATED: u16 = 2;
 /// Made by this router, its source address and checksum still open.
 pub(crate) const UNFINISHED: u16 = 4;
 
-/// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
+/// Came in a frame for a group of stations, or to a broadcast address: no error is sent.
 pub(crate) const GROUP: u16 = 8;
 
 /// Its destination is a broadcast address of a link.
@@ -195,10 +195,10 @@ pub(crate) const INSERTED_TRACE: u16 = 128;
 /// sender of the packet inside.
 pub(crate) const TUNNELLED: u16 = 256;
 
-/// In a tunnel of this router's, and no IP packet itself: nobody is told of an error with it.
+/// In a tunnel of this router's, and no IP packet itself: no error is sent about it.
 pub(crate) const OPAQUE: u16 = 512;
 
-/// A route by the device of a VRF led it where it is: nobody is told that there is no route there.
+/// A route by the device of a VRF led it where it is: no error says that there is no route there.
 pub(crate) const LED_INTO_VRF: u16 = 1024;
 
 /// The kernel beside the router is to forward it.

@@ -50,7 +50,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.unresolved.as_ref().map_or(0, |queues| queues.count) + self.queued()
     }
 
-    /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
+    /// Sends what waits for a neighbour that has become known, or sends errors to the senders, if `rewrite` is
     /// `None`, that it cannot be reached.
     pub fn resolve<T: Trace>(
         &mut self,

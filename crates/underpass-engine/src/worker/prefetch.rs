@@ -19,7 +19,7 @@ const SHORTEST: usize = ETHERNET + underpass_packet::ipv4::Header::LEN;
 /// More actions than these are asked for before they are read.
 const MANY: u32 = 512;
 
-/// Asks for the memory of what the packets of a burst are looked up to, which is about to be read.
+/// Prefetches what the packets of a burst are looked up to, which is about to be read.
 #[inline(always)]
 pub(crate) fn prefetch(view: &View<'_>, counters: &Counters, burst: &[Packet], leaves: &[u32; BURST]) {
     let actions = view.tables.actions_top() > MANY;
@@ -33,7 +33,7 @@ pub(crate) fn prefetch(view: &View<'_>, counters: &Counters, burst: &[Packet], l
     }
 }
 
-/// Asks for the headers that an action puts before packets.
+/// Prefetches the headers that an action puts before packets.
 #[inline(always)]
 fn prefetch_header(view: &View<'_>, leaf: u32) {
     if let Some(Action::Headend(policy)) = view.tables.action(ActionId(leaf), view.guard) {
@@ -41,7 +41,7 @@ fn prefetch_header(view: &View<'_>, leaf: u32) {
     }
 }
 
-/// Asks for the memory of the tunnels that packets go into by these leaves, or come out of.
+/// Prefetches the tunnels that packets go into by these leaves, or come out of.
 #[inline(always)]
 fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leaves: &[u32; BURST]) {
     let (tunnels, guard) = (view.tables.tunnels(), view.guard);

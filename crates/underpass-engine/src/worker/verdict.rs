@@ -64,13 +64,13 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Drop the packet, and tell nobody.
+    /// Drop the packet without an error.
     #[inline(always)]
     pub(crate) const fn drop(reason: DropReason) -> Self {
         Self::Refuse(PacketError::silent(reason))
     }
 
-    /// Drop the packet, and tell its sender.
+    /// Drop the packet, with an error to its sender.
     #[inline(always)]
     pub(crate) const fn error(reason: DropReason, error: IcmpError) -> Self {
         Self::Refuse(PacketError::notify(reason, error))

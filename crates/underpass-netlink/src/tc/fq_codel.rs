@@ -38,7 +38,7 @@ const MAX_QUANTUM: u32 = 1 << 20;
 /// A unit of CoDel's time is 2 to this power of nanoseconds: `CODEL_SHIFT`.
 const SHIFT: u32 = 10;
 
-/// What the qdisc is told. Times are in units of 1,024 ns, as Linux holds them.
+/// The parameters of the qdisc. Times are in units of 1,024 ns, as Linux holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FqCodel {
     /// How long packets may wait.

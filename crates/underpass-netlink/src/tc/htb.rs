@@ -39,7 +39,7 @@ const VERSION: u32 = 3;
 /// `HTB_VER`, as it is shown.
 const SHOWN_VERSION: u32 = 0x3_0011;
 
-/// What the qdisc is told.
+/// The parameters of the qdisc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Htb {
     /// `r2q`: by what the rate of a class is divided for its quantum; at least 1.
@@ -82,7 +82,7 @@ impl Htb {
     }
 }
 
-/// What a class is told.
+/// The parameters of the class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HtbClass {
     /// What it may send.

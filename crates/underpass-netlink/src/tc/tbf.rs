@@ -30,7 +30,7 @@ const POLICY: [Type; 9] = policy(&[
     (PBURST, Type::U32),
 ]);
 
-/// What the qdisc is told.
+/// The parameters of the qdisc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tbf {
     /// What it lets through.

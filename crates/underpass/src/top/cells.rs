@@ -109,7 +109,7 @@ pub struct Table {
     pub title: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
-    /// The column that it is sorted by unless told otherwise, the largest first.
+    /// The column that it is sorted by unless configured otherwise, the largest first.
     pub sorted_by: usize,
     /// What is said where there is no row.
     pub empty: &'static str,

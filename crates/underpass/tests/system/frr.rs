@@ -379,7 +379,7 @@ fn srv6_l3vpn_over_fpm() {
             && shown.contains("dev p0");
         if whole { Ok(()) } else { Err(format!("{shown}\n{}", frr.vtysh(&["show bgp ipv4 vpn"]))) }
     });
-    // zebra under `underpass exec` has told the other router the same by netlink.
+    // zebra under `underpass exec` has reported the other router the same by netlink.
     assert_eq!(kernel.run("ip -N route show table 100 proto 186"), headend());
     assert_eq!(kernel.run("ip -N -6 route show proto 186"), sids());
     // Withdrawn by the neighbour: the headend goes, the SIDs stay.

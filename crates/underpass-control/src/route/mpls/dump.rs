@@ -144,7 +144,7 @@ fn way_flags(router: &Router, way: &LabelNextHop) -> u32 {
     }
 }
 
-/// Tells those who listen of a change of a label's route.
+/// Notifies listeners of a change of a label's route.
 pub(super) fn notify_label(router: &mut Router, cause: Cause, kind: u16, flags: u16, label: u32) {
     if !router.events.heard(cause, GROUP) {
         return;

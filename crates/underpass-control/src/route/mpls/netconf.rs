@@ -67,7 +67,7 @@ impl Dump for InputDump {
     }
 }
 
-/// Tells those who listen that a link takes labels now, or no longer.
+/// Notifies listeners that a link takes labels now, or no longer.
 pub(super) fn notify_label_input(router: &mut Router, link: u32) {
     let mut events = std::mem::take(&mut router.events);
     events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, router, link));

@@ -370,7 +370,7 @@ fn write_rule(router: &Router, reply: &mut Reply<'_>, family: Family, rule: &Rul
         | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
         | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
     if let Some(reported) = &rule.reported {
-        // As the kernel has told of it, but for what may have changed since.
+        // As the kernel has reported it, but for what may have changed since.
         reply.fixed(reported);
         let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
         let place = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER);
@@ -436,7 +436,7 @@ fn write_rule(router: &Router, reply: &mut Reply<'_>, family: Family, rule: &Rul
     }
 }
 
-/// Tells those who listen of a change of rules.
+/// Notifies listeners of a change of rules.
 pub(super) fn notify_rule(router: &mut Router, cause: Cause, kind: u16, family: Family, rule: &Rule) {
     let group = match family {
         Family::V4 => libc::RTNLGRP_IPV4_RULE,

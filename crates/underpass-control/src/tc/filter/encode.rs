@@ -37,7 +37,7 @@ pub(super) fn write_chain(router: &Router, reply: &mut Reply<'_>, block: Block, 
     }
 }
 
-/// Tells of a chain that somebody but actions knows of now, or no more.
+/// Notifies of a chain that somebody but actions knows of now, or no more.
 pub(super) fn notify_chain(
     router: &mut Router,
     cause: Cause,

@@ -40,7 +40,7 @@ pub(super) fn publish_added(router: &mut Router, block: Block, qdisc: u32) {
     router.filters.gathered_since.get_or_insert_with(Instant::now);
 }
 
-/// Tells the packet path what the filters of a place are now, and those that share tables of `u32` with it.
+/// Publishes to the packet path what the filters of a place are now, and those that share tables of `u32` with it.
 pub(crate) fn publish_filters(router: &mut Router, block: Block, qdisc: u32) {
     publish_place(router, block);
     if router.filters.tables.contains_key(&(block.link, qdisc)) {
@@ -53,7 +53,7 @@ pub(crate) fn publish_filters(router: &mut Router, block: Block, qdisc: u32) {
     }
 }
 
-/// Tells the packet path what the filters of a place are now.
+/// Publishes to the packet path what the filters of a place are now.
 pub(super) fn publish_place(router: &mut Router, block: Block) {
     if router.filters.gathered.remove(&block) && router.filters.gathered.is_empty() {
         router.filters.gathered_since = None;
@@ -92,7 +92,7 @@ fn set_hook(router: &mut Router, block: Block, hook: Option<tables::HookId>) {
     hook_changed(router, block);
 }
 
-/// Tells the packet path where the filters of a place are.
+/// Publishes to the packet path where the filters of a place are.
 pub(super) fn hook_changed(router: &mut Router, block: Block) {
     match block.point {
         Point::Ingress | Point::Egress => publish_link(router, block.link),

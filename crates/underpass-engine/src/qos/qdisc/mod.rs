@@ -65,7 +65,7 @@ pub enum Class {
 
 /// What classifies by filters.
 pub trait Classify {
-    /// Asks the filters of a place for the class of a packet.
+    /// Consults the filters of a place for the class of a packet.
     fn classify(&mut self, filters: HookId, item: &mut Item) -> Class;
 
     /// The worker's free slots.
@@ -200,7 +200,7 @@ pub(crate) struct Node {
     count: QueueCount,
     /// What it has dequeued as it was looked at, but not yet given away: `gso_skb`. It counts as what it holds.
     peeked: Option<ItemId>,
-    /// Whether its counters have changed since others were told.
+    /// Whether its counters have changed since they were last written.
     changed: bool,
     kind: Kind,
 }

@@ -14,7 +14,7 @@ use crate::worker::path::{Burst, Path, bytes_of};
 use crate::worker::shape::burst_to_ifb;
 use crate::worker::view::View;
 
-/// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
+/// Classifies all packets of a burst; those that go on stay in it. Bytes of all frames.
 #[inline(never)]
 pub(crate) fn classify_burst<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,

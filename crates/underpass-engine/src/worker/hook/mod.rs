@@ -410,7 +410,7 @@ fn with_key(view: &View<'_>, packet: &Packet, place: &Place) -> Option<Place> {
     keyed.then(|| Place { outer: key_of(view, packet).map(given), ..*place })
 }
 
-/// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
+/// Lets the type that `skbedit ptype` has given to a packet count: the path decides whose a packet is by its address.
 #[inline]
 pub(crate) fn apply_type(packet: &mut Packet, mac: [u8; 6]) {
     let kind = packet.tag().packet_type;

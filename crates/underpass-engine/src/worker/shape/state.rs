@@ -8,7 +8,7 @@ use crate::limiter::Nanos;
 use crate::qos::qdisc::{Heap, Items, Node};
 use crate::tables::{LinkId, TunnelId};
 
-/// Packets that a worker's qdiscs hold together, unless it is told otherwise.
+/// Packets that a worker's qdiscs hold together, unless configured otherwise.
 const LIMIT: usize = 16_384;
 
 /// Where a qdisc is.

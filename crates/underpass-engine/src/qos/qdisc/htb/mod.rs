@@ -45,7 +45,7 @@ pub(super) struct Htb {
     /// In the order of their numbers.
     pub(super) classes: Vec<Class>,
     pub(super) levels: [Level; HTB_DEPTH],
-    /// Classes whose counters have changed since others were told.
+    /// Classes whose counters have changed since they were last written.
     changed: Vec<u32>,
 }
 
