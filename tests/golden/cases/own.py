@@ -148,6 +148,8 @@ for name, rules in [
         "from",
         ["ip rule add from 192.0.2.1 table 200 pref 100", "ip -6 rule add from 2001:db8:1::1 table 200 pref 100"],
     ),
+    ("oif", both("oif p0 table 200 pref 100")),
+    ("not-oif", both("not oif p0 table 200 pref 100")),
 ]:
     for base, other, where in ((BASE, OTHER, ""), (VRF, OTHER_VRF, "-vrf")):
         Case(
@@ -161,6 +163,12 @@ for name in ("p1", "vrf100"):
         f"ip/vrf-rule-iif-{name}",
         "In a VRF, rules take IPv6 packets to come from its device, IPv4 packets from the link.",
         VRF + OTHER_VRF + both(f"iif {name} table 200 pref 100"),
+        caused("p0") + caused("p1"),
+    )
+    Case(
+        f"ip/vrf-rule-oif-{name}",
+        "In a VRF, too, rules take IPv6's echo replies to leave by the link, and nothing by its device.",
+        VRF + OTHER_VRF + both(f"oif {name} table 200 pref 100"),
         caused("p0") + caused("p1"),
     )
 Case(

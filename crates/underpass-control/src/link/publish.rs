@@ -14,7 +14,7 @@ use crate::address::source::{anycast6, own6, several, source4, source6};
 use crate::events::Cause;
 use crate::live::Hooked;
 use crate::route::ioam::ioam_link;
-use crate::route::publish::lookup_of_link;
+use crate::route::publish::{lookup_back, lookup_of_link};
 use crate::route::recompile::refresh_next_hops;
 use crate::sysctl::{Instance, RPL_SEG_ENABLED, SEG6_ENABLED, SEG6_REQUIRE_HMAC, Variable};
 use crate::tc::parent::{Block, Point};
@@ -87,6 +87,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         mac: router.receiving_mac(link),
         mtu: link.mtu,
         lookup: lookup_of(router, link),
+        back6: lookup_back(router, link),
         forward4: true,
         forward6: true,
         source4: source4(router, link.index),

@@ -7,9 +7,9 @@ use underpass_engine::tables::LookupId;
 
 use super::LIMIT;
 use crate::Router;
+use crate::route::Flow;
 use crate::route::lookup::hop_of;
 use crate::route::scope::scope_of_lookup;
-use crate::route::{Flow, Scope};
 
 /// Packets may leave for this neighbour.
 pub(crate) fn want_neighbour(router: &mut Router, link: u32, address: IpAddr) {
@@ -25,7 +25,9 @@ pub(crate) fn want_on_link(router: &mut Router, address: IpAddr, lookup: LookupI
     if router.live.is_none() || address.is_unspecified() || address.is_multicast() {
         return;
     }
-    let Some(Scope::Rules { vrf, .. }) = scope_of_lookup(router, lookup) else { return };
+    let Some((_, vrf)) = scope_of_lookup(router, lookup).and_then(|scope| scope.of_rules(router)) else {
+        return;
+    };
     let hop = hop_of(router, &Flow { l3mdev: vrf, ..Flow::to(address) });
     if let Some(hop) = hop.filter(|hop| hop.gateway.is_none() && hop.tunnel.is_none()) {
         want_neighbour(router, hop.oif, address);

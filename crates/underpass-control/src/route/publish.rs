@@ -23,7 +23,7 @@ use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes}
 use super::table::{Family, Ids, Prefix};
 use crate::Router;
 
-use super::published::{Fib, FibId, LOOPBACK, Scope};
+use super::published::{Fib, FibId, LOOPBACK, RuleLinks, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
 enum End {
@@ -65,36 +65,41 @@ pub(crate) fn own_lookup(router: &mut Router, vrf: Option<u32>) -> LookupId {
     lookup_id(router, scope)
 }
 
+/// How the router looks up echo replies of IPv6 to requests that arrive by a link, where a rule matches the link they leave by.
+/// Linux: `icmpv6_echo_reply`.
+pub(crate) fn lookup_back(router: &mut Router, link: &crate::Link) -> Option<LookupId> {
+    let named = router.routes.rules.of(Family::V6).iter().any(|rule| rule.oif == link.name);
+    named.then(|| lookup_id(router, Scope::Back { link: link.index }))
+}
+
 pub(super) fn compile_lookup(router: &mut Router, scope: Scope) -> Lookup {
-    let (link, vrf) = match scope {
+    if let Scope::Table(table) = scope {
         // Linux: `seg6_lookup_any_nexthop` drops where there is no such table.
-        Scope::Table(table) if !router.routes.tables.contains_key(&(Family::V6, table)) => {
+        if !router.routes.tables.contains_key(&(Family::V6, table)) {
             let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
             return Lookup { rules6: [rule].into(), ..Lookup::default() };
         }
-        Scope::Table(table) => {
-            let fibs4 = [fib_of(router, Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
-            let fibs6 = [fib_of(router, Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();
-            return Lookup { fibs4, fibs6, ..Lookup::default() };
-        }
-        Scope::Rules { link, vrf } => (link, vrf),
-    };
-    let (rules4, fibs) = compile_rules(router, Family::V4, link, vrf);
+        let fibs4 = [fib_of(router, Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
+        let fibs6 = [fib_of(router, Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();
+        return Lookup { fibs4, fibs6, ..Lookup::default() };
+    }
+    let Some((links, vrf)) = scope.of_rules(router) else { return Lookup::default() };
+    let (rules4, fibs) = compile_rules(router, Family::V4, links, vrf);
     let fibs4 = fibs.into_iter().filter_map(fib4).collect();
-    let (rules6, fibs) = compile_rules(router, Family::V6, link, vrf);
+    let (rules6, fibs) = compile_rules(router, Family::V6, links, vrf);
     let fibs6 = fibs.into_iter().filter_map(fib6).collect();
     let own = Some(own_lookup(router, vrf));
     Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
 }
 
-/// The rules with selectors that a packet meets, and the tables that it is looked up in after them.
+/// The rules with selectors that a packet of these links meets, and the tables that it is looked up in after them.
 fn compile_rules(
     router: &mut Router,
     family: Family,
-    link: u32,
+    links: RuleLinks,
     vrf: Option<u32>,
 ) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
-    let steps = rule_steps(router, family, link, vrf);
+    let steps = rule_steps(router, family, links, vrf);
     // A rule that a `goto` leads to, or past, is told apart from those before it.
     let gotos = steps.iter().filter(|(rule, _)| rule.action == rule::FR_ACT_GOTO);
     let from = gotos.map(|(rule, _)| rule.target).max().unwrap_or(0);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use underpass_engine::tables::{Fib4Id, Fib6Id, LookupId};
 
 use super::table::{Family, bits};
+use crate::{Link, Router};
 
 /// A forwarding table of the packet path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,8 +31,27 @@ pub(crate) enum Scope {
     /// By the policy rules: for packets from this link if a rule names it (0 otherwise), and for those of
     /// the VRF that has this table.
     Rules { link: u32, vrf: Option<u32> },
+    /// The same for what is sent back by this link, which a rule names, in its VRF.
+    Back { link: u32 },
     /// In one table alone.
     Table(u32),
+}
+
+/// The links that rules match: by which packets arrive, and by which they leave, if that is known yet.
+pub(crate) type RuleLinks = (u32, Option<u32>);
+
+impl Scope {
+    /// What rules match, and the table of the VRF; `None`: no rules apply.
+    pub fn of_rules(self, router: &Router) -> Option<(RuleLinks, Option<u32>)> {
+        match self {
+            Self::Rules { link, vrf } => Some(((link, None), vrf)),
+            Self::Back { link } => {
+                let vrf = router.links.vrf_of(link).and_then(Link::vrf_table);
+                Some(((LOOPBACK, Some(link)), vrf))
+            }
+            Self::Table(_) => None,
+        }
+    }
 }
 
 /// The index of `lo`.

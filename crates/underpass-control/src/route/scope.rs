@@ -7,7 +7,7 @@ use underpass_engine::tables::{ActionId, LinkId, LookupId};
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use super::info::Info;
 use super::lookup::ways_of;
-use super::published::{Fib, FibId, LOOPBACK, Scope};
+use super::published::{Fib, FibId, LOOPBACK, RuleLinks, Scope};
 use super::rule::{self, Rule};
 use super::table::{Family, Ids};
 use crate::{Device, Router};
@@ -62,10 +62,16 @@ fn ingress_name(router: &Router, family: Family, link: u32, vrf: Option<u32>) ->
     found.map(|link| link.name.as_str())
 }
 
-/// The rules that a packet of a link may match, with the tables of those that look up.
-pub(super) fn rule_steps(router: &Router, family: Family, link: u32, vrf: Option<u32>) -> Vec<(Rule, u32)> {
+/// The rules that a packet of these links may match, with the tables of those that look up.
+pub(super) fn rule_steps(
+    router: &Router,
+    family: Family,
+    (link, back): RuleLinks,
+    vrf: Option<u32>,
+) -> Vec<(Rule, u32)> {
     let rules = router.routes.rules.of(family);
     let name = ingress_name(router, family, link, vrf);
+    let out = back.and_then(|back| router.links.get(back)).map(|link| link.name.as_str());
     let is_goto = |rule: &Rule| rule.action == rule::FR_ACT_GOTO;
     let chosen = rules.iter().any(|rule| is_goto(rule) && !rule.matches_all());
     let mut steps = Vec::new();
@@ -79,9 +85,10 @@ pub(super) fn rule_steps(router: &Router, family: Family, link: u32, vrf: Option
         }
         // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`: what the router
         // sends itself does.
-        let from = rule.iif.is_empty() || Some(rule.iif.as_str()) == name;
+        let is = |named: &str, name: Option<&str>| named.is_empty() || Some(named) == name;
+        let fits = is(&rule.iif, name) && is(&rule.oif, out);
         let mut rule = rule.clone();
-        if !from || !rule.oif.is_empty() {
+        if !fits {
             if !rule.invert {
                 continue;
             }
@@ -161,10 +168,11 @@ pub(crate) fn scope_of_lookup(router: &Router, lookup: LookupId) -> Option<Scope
 
 /// The forwarding tables of a scope; `None` if rules with selectors come before them.
 fn lookup_fibs(router: &Router, scope: Scope, family: Family) -> Option<Vec<FibId>> {
-    let groups = match scope {
-        Scope::Table(table) => vec![vec![table]],
-        Scope::Rules { link, vrf } => {
-            let steps = rule_steps(router, family, link, vrf);
+    let groups = match (scope, scope.of_rules(router)) {
+        (Scope::Table(table), _) => vec![vec![table]],
+        (_, None) => return None,
+        (_, Some((links, vrf))) => {
+            let steps = rule_steps(router, family, links, vrf);
             let plain = |(rule, _): &(Rule, u32)| {
                 rule.matches_all() && rule.suppress_prefix.is_none() && rule.action == rule::FR_ACT_TO_TBL
             };

@@ -169,7 +169,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         IpAddr::V6(sender) if !in_tunnel(meta, reason) => {
             source::of_error6(view, meta, sender).map(IpAddr::from)
         }
-        // Linux does not know any more by which link the packet came in.
+        // Linux no longer knows by which link the packet arrived.
         _ => None,
     };
     if let Some(source) = own.or_else(source6) {
@@ -307,11 +307,15 @@ fn in_tunnel(meta: &PacketMeta, reason: DropReason) -> bool {
     refused || meta.is(TUNNELLED)
 }
 
-/// The link by which a message to `sender` leaves.
+/// The link by which a message to `sender` leaves that is looked up so.
 #[cold]
-pub(super) fn way_out(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> Option<LinkId> {
-    let own = view.own_lookup(meta.extra.instance);
-    egress_of(view, rules::action_at(view, meta.packet.bytes(), own, sender)?)
+pub(super) fn way_out(
+    view: &View<'_>,
+    meta: &PacketMeta,
+    lookup: LookupId,
+    sender: IpAddr,
+) -> Option<LinkId> {
+    egress_of(view, rules::action_at(view, meta.packet.bytes(), lookup, sender)?)
 }
 
 /// The link of a route, as far as one of its own packets leaves by it, whatever it gets before it.

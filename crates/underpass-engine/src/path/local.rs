@@ -17,7 +17,7 @@ use crate::path::ndp::neighbour_solicitation;
 use crate::path::options::Problem;
 use crate::path::reset::{reset4, reset6};
 use crate::path::{icmp, options, routing_header, rpl};
-use crate::tables::LinkId;
+use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
 use crate::tunnel;
 use crate::tunnel::path_mtu::learn_own;
@@ -123,6 +123,8 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
     }
     let anycast = link_of_anycast(view, meta.ingress, destination);
     let by = anycast.or(group.then_some(meta.ingress));
+    let back = by.unwrap_or_else(|| link_of(view, meta.ingress, destination));
+    let back6 = view.link(back).and_then(|link| link.back6);
     // Linux looks the reply up by the link that has the address.
     if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
         meta.extra.instance = icmp::OUTSIDE;
@@ -132,7 +134,8 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
             meta.extra.instance = view.link(by)?.lookup;
         }
         // It leaves by that link or not at all.
-        if icmp::way_out(view, meta, source.into()).is_some_and(|out| out != by) {
+        let lookup = back6.unwrap_or_else(|| view.own_lookup(meta.extra.instance));
+        if icmp::way_out(view, meta, lookup, source.into()).is_some_and(|out| out != by) {
             return None;
         }
     }
@@ -149,7 +152,18 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
         meta.ingress = by;
         meta.extra.flags |= UNFINISHED;
     }
-    Some(echo_replied(path, view, meta, source.into(), trace))
+    let verdict = echo_replied(path, view, meta, source.into(), trace);
+    Some(back6.map_or(verdict, |lookup| Verdict::look6(meta, lookup, source)))
+}
+
+/// The link by which a reply with this source leaves, as rules see it: the one by which the request arrived, in a VRF the
+/// one that has the address. Linux: `icmp6_iif`.
+fn link_of(view: &View<'_>, ingress: LinkId, address: Ipv6Addr) -> LinkId {
+    let Some(link) = view.link(ingress).filter(|link| link.in_vrf) else { return ingress };
+    let instance = view.own_lookup(link.lookup);
+    let is = |other: &Link| other.own6.contains(&address) && view.own_lookup(other.lookup) == instance;
+    let mut having = view.tables.links_by_id(view.guard).filter(|(_, link)| is(link));
+    having.next().map_or(ingress, |(has, _)| has)
 }
 
 /// The link by which what was for this anycast address is answered: that which it came in by, in a VRF that which has the

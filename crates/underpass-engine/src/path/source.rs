@@ -20,13 +20,13 @@ const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 #[inline(never)]
 pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
     meta.extra.flags &= !UNFINISHED;
-    let instance = view.own_lookup(meta.extra.instance);
+    let lookups = (view.own_lookup(meta.extra.instance), meta.extra.looked_in);
     let links = (view.link(link), view.link(meta.ingress));
     let bytes = meta.packet.bytes();
     if bytes.first().is_some_and(|first| first >> 4 == 6) {
         let Ok((header, _)) = ipv6::Header::ref_from_prefix(bytes) else { return };
         let source = match header.source() {
-            Ipv6Addr::UNSPECIFIED => source6(view, bytes, instance, header.destination(), links),
+            Ipv6Addr::UNSPECIFIED => source6(view, bytes, lookups, header.destination(), links),
             known => Some(known),
         };
         let Ok((header, message)) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()) else { return };
@@ -35,7 +35,7 @@ pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: Lin
     } else {
         let Ok(ipv4::View { header, .. }) = ipv4::View::parse(bytes) else { return };
         let source = match header.source() {
-            Ipv4Addr::UNSPECIFIED => source4(view, bytes, instance, header.destination(), links),
+            Ipv4Addr::UNSPECIFIED => source4(view, bytes, lookups, header.destination(), links),
             known => Some(known),
         };
         let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(meta.packet.bytes_mut())
@@ -48,22 +48,22 @@ pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: Lin
     }
 }
 
-/// Linux: `fib_select_path`, which asks for the source of the route inside the VRF alone.
+/// Linux: `fib_select_path`, which takes the source of a route inside the VRF only.
 fn source4(
     view: &View<'_>,
     message: &[u8],
-    instance: LookupId,
+    (instance, lookup): (LookupId, LookupId),
     to: Ipv4Addr,
     (egress, ingress): (Option<&Link>, Option<&Link>),
 ) -> Option<Ipv4Addr> {
     let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
     let leaving = egress.filter(is_inside).map(|egress| {
-        let route = rules::message_at(view, message, instance, to.into());
+        let route = rules::message_at(view, message, lookup, to.into());
         route.and_then(|route| leaving4(view, route, egress, to)).or(egress.source4)
     });
     let of_vrf = || view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some())?.source4;
     let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source4);
-    // What comes from the host comes by a link that has no addresses.
+    // What the host sends arrives by a link that has no addresses.
     let of_instance = || view.links().filter(is_inside).find_map(|link| link.source4);
     leaving.unwrap_or_else(of_vrf).or_else(of_links).or_else(of_instance)
 }
@@ -84,7 +84,7 @@ fn leaving4(view: &View<'_>, route: ActionId, egress: &Link, to: Ipv4Addr) -> Op
 fn source6(
     view: &View<'_>,
     message: &[u8],
-    instance: LookupId,
+    (instance, lookup): (LookupId, LookupId),
     to: Ipv6Addr,
     (egress, ingress): (Option<&Link>, Option<&Link>),
 ) -> Option<Ipv6Addr> {
@@ -92,12 +92,12 @@ fn source6(
     let of_link = || egress.filter(is_inside)?.source6_for(to);
     let of_instance = || view.links().filter(is_inside).find_map(|link| link.source6_for(to));
     let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source6);
-    of_route6(view, message, instance, to).or_else(of_link).or_else(of_instance).or_else(of_links)
+    of_route6(view, message, lookup, to).or_else(of_link).or_else(of_instance).or_else(of_links)
 }
 
 /// What the route by which a message leaves says of the source.
-fn of_route6(view: &View<'_>, message: &[u8], instance: LookupId, to: Ipv6Addr) -> Option<Ipv6Addr> {
-    let route = rules::message_at(view, message, instance, to.into())?;
+fn of_route6(view: &View<'_>, message: &[u8], lookup: LookupId, to: Ipv6Addr) -> Option<Ipv6Addr> {
+    let route = rules::message_at(view, message, lookup, to.into())?;
     match view.tables.source(route, view.guard)? {
         IpAddr::V6(source) => Some(source),
         IpAddr::V4(_) => None,
@@ -108,25 +108,25 @@ fn of_route6(view: &View<'_>, message: &[u8], instance: LookupId, to: Ipv6Addr) 
 /// is by now, is looked up: Linux's `icmp6_send`.
 #[cold]
 pub(crate) fn of_error6(view: &View<'_>, meta: &PacketMeta, sender: Ipv6Addr) -> Option<Ipv6Addr> {
-    // Asked outside of any VRF, while it is that of the VRF's route which counts then.
+    // Linux looks for one outside of any VRF. If there is one, the route of the VRF decides.
     if of_route6(view, meta.packet.bytes(), view.own_lookup(OUTSIDE), sender).is_some() {
         return None;
     }
     if meta.is(BEHIND_LABEL) {
-        // By `lo` it came from outside, wherever it would have left.
+        // By `lo` it arrived from outside, wherever it would have left.
         let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
         let instance = view.own_lookup(instance);
         let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
         return links.find_map(|link| link.source6_for(sender));
     }
     if meta.is(LED_INTO_VRF) {
-        // Linux does not know any more by which link it came in.
+        // Linux no longer knows by which link it arrived.
         return None;
     }
     view.link(meta.ingress)?.source6_for(sender)
 }
 
-/// The router's address on the way to another, in the VRF of a link: Linux's `fib_compute_spec_dst`.
+/// The router's address towards another, in the VRF of a link: Linux's `fib_compute_spec_dst`.
 #[cold]
 pub(crate) fn towards4(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr) -> Ipv4Addr {
     let route = rules::leaf_at(view, packet, view.own_lookup(link.lookup), to.into());

@@ -21,6 +21,9 @@ pub struct Link {
     pub mtu: u32,
     /// The tables that a packet received here is looked up in (VRF and policy rules applied).
     pub lookup: LookupId,
+    /// How echo replies of IPv6 are looked up that leave by it, where rules make a difference between these and all else
+    /// that the router sends.
+    pub back6: Option<LookupId>,
     /// Whether IPv4 packets received here may be forwarded.
     pub forward4: bool,
     /// Whether IPv6 packets received here may be forwarded.

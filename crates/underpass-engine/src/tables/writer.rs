@@ -505,6 +505,7 @@ mod tests {
             own6: Box::default(),
             anycast6: Box::default(),
             several: Box::default(),
+            back6: None,
             host: None,
             shared: false,
             kernel: None,

@@ -59,6 +59,7 @@ impl Lab {
                 own6: [v6(&format!("fd00:{i}::1"))].into(),
                 anycast6: Box::default(),
                 several: Box::default(),
+                back6: None,
                 host,
                 shared,
                 kernel: None,

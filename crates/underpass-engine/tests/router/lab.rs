@@ -53,6 +53,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         own6: [v6(&format!("fd00:{i}::1"))].into(),
         anycast6: Box::default(),
         several: Box::default(),
+        back6: None,
         host: None,
         shared: false,
         kernel: None,

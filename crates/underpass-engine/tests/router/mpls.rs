@@ -154,6 +154,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         own6: [lab::v6(&format!("fd00:{i}::1"))].into(),
         anycast6: Box::default(),
         several: Box::default(),
+        back6: None,
         host: None,
         shared: false,
         kernel: None,
