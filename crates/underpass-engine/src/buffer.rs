@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::{fmt, slice};
 
 pub(crate) use frames::Frames;
-pub(crate) use margin::NO_TUNNEL_KEY;
+pub(crate) use margin::{NO_LINK, NO_TUNNEL_KEY};
 pub use margin::{Offload, Segment, SegmentKind, Tag};
 pub use pool::Pool;
 

@@ -193,3 +193,54 @@ Case(
     shows=("tc -s filter show dev p0 egress",),
     links=False,
 )
+
+INDEV = ["tc qdisc add dev p1 clsact"]
+INDEV += [
+    f"tc filter add dev p1 egress protocol all prio {n} flower indev {device} action continue"
+    for n, device in enumerate(("p0", "p1", "tun1"), start=1)
+]
+for kind, ends, more in [
+    ("ipip", "local 198.51.100.1 remote 198.51.100.2", ""),
+    ("ip6tnl", "local 2001:db8:2::1 remote 2001:db8:2::2", "mode any "),
+]:
+    Case(
+        f"qos/classify/indev-{kind}",
+        "flower: what a tunnel has encapsulated has come in by no device, what it has decapsulated by the tunnel.",
+        BASE
+        + [
+            f"ip link add tun1 type {kind} {more}{ends} ttl 64".replace("ttl", "encaplimit none hoplimit" if more else "ttl"),
+            "ip link set tun1 addrgenmode none",
+            "ip link set tun1 up",
+            "ip route add 203.0.114.0/24 dev tun1",
+        ]
+        + INDEV,
+        [
+            ("in", ether(ip4("203.0.114.9") / udp())),
+            ("past it", ether(ip4() / udp())),
+            ("out, and back by p1", "p1", Ether(dst=P1, src=N1) / (ip4("198.51.100.1", src="198.51.100.2", proto=4) if kind == "ipip" else ip6("2001:db8:2::1", src="2001:db8:2::2", nh=4)) / ip4(TARGET4, src=SOURCE4) / udp()),
+            ("out, and in again", "p1", Ether(dst=P1, src=N1) / (ip4("198.51.100.1", src="198.51.100.2", proto=4) if kind == "ipip" else ip6("2001:db8:2::1", src="2001:db8:2::2", nh=4)) / ip4("203.0.114.9", src=SOURCE4) / udp()),
+            ("past it again", ether(ip4() / udp())),
+        ],
+        shows=("tc -s filter show dev p1 egress",),
+        links=False,
+    )
+Case(
+    "qos/classify/indev-vrf",
+    "flower: what has come in by a port of a VRF has come in by the VRF's device.",
+    BASE
+    + [
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100",
+        "ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1 table 100",
+        "ip link set p0 master vrf100",
+    ]
+    + [INDEV[0]]
+    + [
+        f"tc filter add dev p1 egress protocol all prio {n} flower indev {device} action continue"
+        for n, device in enumerate(("p0", "p1", "vrf100"), start=1)
+    ],
+    [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+    shows=("tc -s filter show dev p1 egress",),
+    links=False,
+)

@@ -57,6 +57,9 @@ pub struct Tag {
     /// How often it had been encapsulated when it came into the qdisc of a tunnel; in the upper half how often it had been
     /// redirected when it went into one.
     pub nested: u8,
+    /// How often actions have redirected it to come in somewhere, wherever it was forwarded to in between: Linux's two bits
+    /// of `ttl`.
+    pub received: u8,
     /// The links that it was redirected to be sent by then, plus 1; 0: none.
     pub through: [u32; 3],
     /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such
@@ -66,12 +69,14 @@ pub struct Tag {
     pub trace: u32,
     /// The `tunnel_key` action that has last said what a tunnel puts before it, plus 1, or [`NO_TUNNEL_KEY`]; 0: none has.
     pub tunnel: u32,
-    /// Whether the router has made it: it has come in by no link (`skb_iif`).
-    pub own: bool,
-    /// How often actions have redirected it to come in somewhere, wherever it was forwarded to in between: Linux's two bits
-    /// of `ttl`.
-    pub received: u8,
+    /// The link that it has come in by, plus 1; 0: that of its burst; [`NO_LINK`]: none.
+    pub received_by: u32,
+    /// The interface index of that link, if it is one: `skb_iif`.
+    pub received_index: u32,
 }
+
+/// [`Tag::received_by`] of a packet that the router has made, and of one that a tunnel has encapsulated.
+pub(crate) const NO_LINK: u32 = u32::MAX;
 
 /// [`Tag::tunnel`] of a packet that has lost its parameters: `tunnel_key unset`.
 pub(crate) const NO_TUNNEL_KEY: u32 = u32::MAX;
@@ -160,7 +165,7 @@ impl Packet {
 
     /// A packet of the router's own has taken its place, which is watched as it was: nothing else goes along with it.
     pub fn untag(&mut self) {
-        self.set_tag(Tag { trace: self.tag().trace, own: true, ..Tag::default() });
+        self.set_tag(Tag { trace: self.tag().trace, received_by: NO_LINK, ..Tag::default() });
     }
 
     /// Loses the parameters that `tunnel_key` has given to it: the routes say where it goes on.
@@ -174,8 +179,9 @@ impl Packet {
 
     /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`.
     pub fn tag_as(&mut self, whole: &Self) {
-        let Tag { mark, priority, index, packet_type, trace, own, .. } = whole.tag();
-        self.set_tag(Tag { mark, priority, index, packet_type, trace, own, ..self.tag() });
+        let Tag { mark, priority, index, packet_type, trace, received_by, received_index, .. } = whole.tag();
+        let tag = self.tag();
+        self.set_tag(Tag { mark, priority, index, packet_type, trace, received_by, received_index, ..tag });
     }
 
     /// Length of the longest of the packets that this one stands for, its own if it stands for itself.

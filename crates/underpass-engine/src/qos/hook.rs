@@ -18,6 +18,8 @@ pub(crate) struct StoredHook {
     pub(crate) everything: Option<Everything>,
     /// Whether a filter looks at the priority of packets.
     pub(crate) reads_priority: bool,
+    /// Whether a filter looks at the link that packets have come in by.
+    pub(crate) reads_input: bool,
 }
 
 /// A filter that takes every packet.
@@ -63,7 +65,7 @@ pub(crate) enum Found<'h> {
 
 impl From<Hook> for StoredHook {
     fn from(hook: Hook) -> Self {
-        let reads_priority = hook.reads_priority();
+        let (reads_priority, reads_input) = (hook.reads_priority(), hook.reads_input());
         let Hook { counter, chains, u32_tables: tables } = hook;
         let everything =
             chains.iter().find(|chain| chain.index == 0).and_then(|chain| everything(chain, &tables));
@@ -71,7 +73,8 @@ impl From<Hook> for StoredHook {
             (index, priorities.into_iter().map(StoredPriority::from).collect())
         };
         let tables = tables.into_iter().map(U32Walked::from).collect();
-        Self { counter, chains: chains.into_iter().map(chain).collect(), tables, everything, reads_priority }
+        let chains = chains.into_iter().map(chain).collect();
+        Self { counter, chains, tables, everything, reads_priority, reads_input }
     }
 }
 

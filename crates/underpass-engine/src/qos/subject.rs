@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use underpass_packet::ethernet;
 
 use super::WireLength;
-use crate::buffer::{Packet, Tag};
+use crate::buffer::{NO_LINK, Packet, Tag};
 use crate::tables::{ANY_PROTOCOL, LinkId, TunnelId};
 
 const ETHERNET: usize = ethernet::Header::LEN;
@@ -291,7 +291,12 @@ impl<'p> Subject<'p> {
     /// The link that it came in by, and its interface index.
     #[inline]
     pub(crate) fn received_by(&self) -> Option<(LinkId, u32)> {
-        self.place.received_by.filter(|_| self.place.ingress || !self.tag().own)
+        let tag = self.tag();
+        match (self.place.ingress, tag.received_by) {
+            (true, _) | (false, 0) => self.place.received_by,
+            (false, NO_LINK) => None,
+            (false, link) => Some((LinkId(link - 1), tag.received_index)),
+        }
     }
 }
 

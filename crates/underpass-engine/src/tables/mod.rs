@@ -11,6 +11,7 @@ mod ematch;
 mod exceptions;
 mod flower;
 mod hook;
+mod input;
 mod ioam;
 mod labels;
 mod link;
@@ -89,6 +90,7 @@ pub struct Tables {
     /// Moves on whenever one of `qdiscs` is changed or removed.
     qdisc_changes: AtomicU32,
     priorities: priority::Priorities,
+    input_readers: input::InputReaders,
 }
 
 /// In what a compiled route leads to by itself: a tunnel, not a next hop.
@@ -122,6 +124,7 @@ impl Tables {
             qdiscs: Slab::new(QDISC_BITS, retirer),
             qdisc_changes: AtomicU32::new(0),
             priorities: priority::Priorities::default(),
+            input_readers: input::InputReaders::default(),
         }
     }
 

@@ -132,10 +132,14 @@ impl Writer {
     }
 
     fn replace_hook(&mut self, id: u32, hook: Option<Hook>) -> bool {
-        let reads = |hook: Option<&StoredHook>| hook.is_some_and(|hook| hook.reads_priority);
-        let old = reads(self.tables.hooks.peek(id, &self.retirer));
+        let reads = |hook: Option<&StoredHook>| {
+            hook.map_or((false, false), |hook| (hook.reads_priority, hook.reads_input))
+        };
+        let (old_priority, old_input) = reads(self.tables.hooks.peek(id, &self.retirer));
         let hook = hook.map(StoredHook::from);
-        self.tables.priorities.replace_reader(old, reads(hook.as_ref()));
+        let (priority, input) = reads(hook.as_ref());
+        self.tables.priorities.replace_reader(old_priority, priority);
+        self.tables.input_readers.replace(old_input, input);
         self.tables.hooks.replace(id, hook, &mut self.retirer)
     }
 }

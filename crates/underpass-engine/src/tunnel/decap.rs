@@ -23,6 +23,7 @@ use crate::tunnel::find::{
     is_tunnelled, key_of, not_forwarded, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
+use crate::tunnel::hook::came_by;
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside};
@@ -83,7 +84,7 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     (mut packet, look): (Packet, Looked<A>),
 ) -> Option<Packet> {
     let env = context.env;
-    if !env.view.tables.tunnels().receives() {
+    if !env.view.tables.tunnels().receives() || env.view.tables.reads_input() {
         path.enter_slow_path(context, packet);
         return None;
     }
@@ -432,6 +433,7 @@ pub(crate) fn come_out<const COUNT: bool>(
     (lookup, forward4, forward6): (LookupId, bool, bool),
     inside: InnerProtocol,
 ) -> Verdict {
+    came_by(view, &mut meta.packet, Some(meta.ingress));
     let bytes = meta.packet.bytes();
     match inside {
         InnerProtocol::Ip4 => match ipv4_check(bytes) {

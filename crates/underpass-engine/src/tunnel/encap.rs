@@ -14,7 +14,7 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
 use crate::tunnel::entropy::{flow_label, source_port};
-use crate::tunnel::hook::put_in;
+use crate::tunnel::hook::{came_by, put_in};
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
@@ -120,6 +120,11 @@ pub(crate) fn encap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     route: &TunnelRoute,
 ) -> Option<Packet> {
     let view = context.env.view;
+    if view.tables.reads_input() {
+        // What has gone in has come in by no link any more.
+        path.enter_slow_path(context, first.0);
+        return None;
+    }
     let plain = route.next_hop.is_none();
     if let Some(template) =
         view.tables.tunnels().precomputed(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
@@ -469,6 +474,8 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     };
     meta.extra.sequence = sequence;
     meta.wrapped(outer, frame);
+    // Linux: `skb_scrub_packet`.
+    came_by(view, &mut meta.packet, None);
     if inside == InnerProtocol::Mpls {
         meta.extra.flags |= OPAQUE;
     }

@@ -13,7 +13,7 @@
 
 use underpass_packet::ethernet;
 
-use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
+use crate::buffer::{NO_LINK, NO_TUNNEL_KEY, Packet, Tag};
 use crate::drops::DropReason;
 use crate::path::input::ethertype;
 use crate::qos::qdisc::{Enqueued, Origin};
@@ -62,6 +62,16 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     encapsulate_in(path, view, meta, id, trace)
 }
 
+/// Takes note of the link that a packet has come in by now, for filters at egress, if there are any that ask.
+#[inline]
+pub(super) fn came_by(view: &View<'_>, packet: &mut Packet, link: Option<LinkId>) {
+    if view.tables.reads_input() {
+        let link = link.and_then(|id| Some((id.0 + 1, view.link(id)?.ifindex)));
+        let (received_by, received_index) = link.unwrap_or((NO_LINK, 0));
+        retag(packet, |tag| *tag = Tag { received_by, received_index, ..*tag });
+    }
+}
+
 /// Classifies a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
 #[cold]
 #[inline(never)]
@@ -75,9 +85,7 @@ pub(crate) fn classify_at_tunnel<const COUNT: bool, T: Trace>(
     let Verdict::ClassifyEgress(id) = verdict else {
         return classify_ingress(path, view, meta, Nest::default(), trace).ok();
     };
-    let own = meta.is(GENERATED);
-    let received_by = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
-    let received_by = received_by.filter(|_| !own && path.hooks.received_by.is_some());
+    let received_by = path.hooks.received_by.filter(|_| !meta.is(GENERATED));
     classify_egress(path, view, meta, id, (received_by, Nest::default()), trace).ok()
 }
 

@@ -173,7 +173,8 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
         let nested = tag.nested & 15 | depth << 4;
         // Linux does not look again whose it is. Here that is seen by its address where it goes on.
         let through = from.nest.through();
-        packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, through, received, ..tag });
+        let tag = Tag { packet_type: whose + 1, nested, through, received, ..tag };
+        packet.set_tag(Tag { received_by: to.0 + 1, received_index: link.ifindex, ..tag });
         let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
             with_header(&mut packet, &place_of(to, link, true, None));

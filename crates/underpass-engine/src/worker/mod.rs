@@ -107,6 +107,11 @@ impl<const COUNT: bool> Path<COUNT> {
             let queued = burst_to_qdisc(self, view, qdisc, ingress, burst, trace);
             bytes = bytes.or(Some(queued));
         }
+        if link.in_vrf && view.tables.reads_input() {
+            // Linux: `vrf_ip_rcv`, behind the hook.
+            let device = view.vrf_of(link.lookup);
+            self.hooks.received_by = device.map(|(id, device)| (id, device.ifindex));
+        }
         let bytes = bytes.unwrap_or_else(|| bytes_of(burst));
         if self.take_in(view, (port, ingress, link), burst, trace) {
             self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });

@@ -23,7 +23,7 @@ use crate::path::vrf::enter_vrf;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
 use crate::srv6::next::Next;
 use crate::srv6::program::run_program;
-use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link};
+use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
 use crate::tunnel::decap::leave_tunnel;
@@ -448,9 +448,8 @@ fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: N
     };
     // An IPv4 packet that was inside comes from the device of the VRF, as the IPv6 packet around it did.
     let device = |lookup| {
-        let of_vrf = |other: &&Link| other.vrf && view.own_lookup(other.lookup) == view.own_lookup(lookup);
-        let device = if link.in_vrf { view.links().find(of_vrf) } else { None };
-        device.map_or(lookup, |device| device.lookup)
+        let device = if link.in_vrf { view.vrf_of(lookup) } else { None };
+        device.map_or(lookup, |(_, device)| device.lookup)
     };
     match (&sid.behaviour, next) {
         (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Next::Look6(_, address)) => {

@@ -42,6 +42,14 @@ impl<'a> View<'a> {
     pub(crate) fn own_lookup(&self, id: LookupId) -> LookupId {
         self.lookup(id).and_then(|lookup| lookup.own).unwrap_or(id)
     }
+
+    /// The device of the VRF that these tables belong to, if they belong to one.
+    #[cold]
+    pub(crate) fn vrf_of(&self, lookup: LookupId) -> Option<(LinkId, &'a Link)> {
+        let own = self.own_lookup(lookup);
+        let mut links = self.tables.links_by_id(self.guard);
+        links.find(|(_, link)| link.vrf && self.own_lookup(link.lookup) == own)
+    }
 }
 
 impl<'a> View<'a> {
