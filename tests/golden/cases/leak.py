@@ -1,6 +1,7 @@
 """Routes by the device of a VRF: what they lead to is looked up again in the VRF's table."""
 
 from .frames import *
+from .mpls import MPLS
 
 UNREACHABLE = [
     "ip route add unreachable default metric 4278198272 table 100",
@@ -186,6 +187,30 @@ Case(
     ],
 )
 
+Case(
+    "leak/l2encap",
+    "mode l2encap in a VRF: what has gone through its device goes as it is, by a route or from behind a label.",
+    VRF
+    + UNREACHABLE
+    + [
+        "sysctl -qw net.mpls.platform_labels=1000",
+        "sysctl -qw net.mpls.conf.p0.input=1",
+        "ip -f mpls route add 100 dev vrf100",
+        "ip route add 10.7.0.0/16 dev vrf100",
+        "ip -6 route add 2001:db8:7::/48 dev vrf100",
+        "ip route add 10.7.0.0/16 encap seg6 mode l2encap segs fc00:b::1,fc00:c::1 via 198.51.100.2 dev p1 table 100",
+        "ip -6 route add 2001:db8:7::/48 encap seg6 mode l2encap segs fc00:b::1,fc00:c::1 via 2001:db8:2::2 dev p1 table 100",
+        "ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1 table 100",
+    ],
+    [
+        ("IPv4", ether(ip4("10.7.0.7") / udp())),
+        ("IPv6", ether(ip6("2001:db8:7::7") / udp())),
+        ("IPv4, TTL 2", ether(ip4("10.7.0.7", ttl=2) / udp())),
+        ("IPv4 behind a label", ether(MPLS(label=100, s=1, ttl=64) / ip4("10.7.0.7") / udp())),
+        ("IPv6 behind a label", ether(MPLS(label=100, s=1, ttl=64) / ip6("2001:db8:7::7") / udp())),
+        ("IPv4 by the port of the VRF", "p1", back / ip4("10.7.0.7", src=TARGET4) / udp()),
+    ],
+)
 # What comes in by one and leads out by the other without the device of a VRF: by a port that is named, by the routes of
 # main, which the VRF falls back to.
 PORTS = VRF + [

@@ -191,8 +191,8 @@ pub struct Headend {
     pub via: Via,
     /// The link of the route.
     pub link: LinkId,
-    /// What becomes of the router's own packets, if they stay as they are: `L2Encap` is for packets that came in. Linux
-    /// sets LWTUNNEL_STATE_OUTPUT_REDIRECT for the other modes alone.
+    /// What becomes of the router's own packets, and of those that went through the device of a VRF, if they stay as they
+    /// are: `L2Encap` is for packets that came in. Linux sets LWTUNNEL_STATE_OUTPUT_REDIRECT for the other modes alone.
     pub plain: Option<ActionId>,
 }
 

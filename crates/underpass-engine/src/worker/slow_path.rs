@@ -272,7 +272,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Forward(next_hop) => Verdict::Forward(*next_hop),
             Action::Endpoint(sid) => self.behave(view, meta, id, sid, trace),
             Action::Headend(headend) => {
-                if let Some(plain) = headend.plain.filter(|_| meta.is(GENERATED | TUNNELLED)) {
+                if let Some(plain) = headend.plain.filter(|_| meta.is(GENERATED | TUNNELLED | LED_INTO_VRF)) {
                     return Verdict::Act(plain);
                 }
                 if meta.is(UNFINISHED) {
