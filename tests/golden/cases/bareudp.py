@@ -256,6 +256,18 @@ control(
     put_in(FOUR[:2] + SIX[:1]),
     "tc -s filter show dev tun1 egress",
 )
+Case(
+    "tunnel/bareudp/tc-id",
+    "flower sees the id of a route, which no header has",
+    device() + ways(False, "id 5") + CLSACT
+    + [
+        "tc filter add dev tun1 egress protocol ip prio 1 flower enc_key_id 5 action pass",
+        "tc filter add dev tun1 egress protocol ipv6 prio 2 flower enc_key_id 5 action tunnel_key unset",
+    ],
+    put_in(FOUR[:2] + SIX[:1]),
+    remembers=True,
+    shows=("tc -s filter show dev tun1 egress",),
+)
 control(
     "tc-redirect",
     "what is redirected into it says not where it goes",

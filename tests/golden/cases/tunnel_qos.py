@@ -576,6 +576,30 @@ for kind in ["ipip", "gre"]:
         ends="",
     )
 
+case(
+    "egress/external/gre-id",
+    "It sees an id of a route without a key as well.",
+    "gre",
+    ["ip route replace 10.7.0.0/17 encap ip id 100 dst 198.51.100.2 dev tun1"]
+    + CLSACT
+    + ["egress protocol ip prio 1 flower enc_key_id 100 action pass"],
+    into([("to one end", ip4(IN4) / udp())]),
+    (OUT,),
+    options="external",
+    ends="",
+)
+case(
+    "egress/gateway",
+    "Of a gateway that is the other end it sees nothing.",
+    "ipip",
+    ["ip route replace 10.7.0.0/16 via 198.51.100.2 dev tun1 onlink"]
+    + CLSACT
+    + ["egress protocol ip prio 1 flower enc_dst_ip 198.51.100.2 action drop"],
+    into([("to one end", ip4(IN4) / udp())]),
+    (OUT,),
+    ends="local 198.51.100.1",
+)
+
 for kind in ("gre", "ip6gre"):
     wide = kind == "ip6gre"
     outer = out6 if wide else out4

@@ -281,7 +281,7 @@ pub(super) fn vrf_entry(router: &mut Router, index: u32, mtu: u32) -> Option<Int
 /// What a way does that leads to a tunnel.
 fn build_tunnel(router: &mut Router, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
     let tunnel = match gateway_tunnel(router, hop) {
-        Some((parameters, encap)) => route_tunnel(router, hop.oif, (parameters, encap), false, build),
+        Some((parameters, encap)) => route_tunnel(router, hop.oif, (parameters, encap), None, build),
         None => router.tunnels.id(hop.oif),
     };
     lead_into(router, tunnel, hop, mtu, build)
@@ -305,7 +305,9 @@ fn build_given(router: &mut Router, given: &IpTunnel, hop: &Hop, mtu: u32, build
             false => Action::Discard(Discard::Blackhole),
         };
     };
-    let tunnel = route_tunnel(router, hop.oif, (parameters, encap), true, build);
+    // Linux: `tunnel_id_to_key32`.
+    let id = given.id as u32;
+    let tunnel = route_tunnel(router, hop.oif, (parameters, encap), Some(id), build);
     lead_into(router, tunnel, hop, mtu, build)
 }
 
@@ -343,12 +345,12 @@ pub(crate) fn release_keyed(router: &mut Router, id: InfoId) {
     }
 }
 
-/// A tunnel that is a route's alone, by a device; `given`: the route says its parameters.
+/// A tunnel that is a route's alone, by a device; `given`: the route says its parameters, with this id.
 fn route_tunnel(
     router: &mut Router,
     link: u32,
     (parameters, encap): (tunnel::Tunnel, tunnel::Encap),
-    given: bool,
+    given: Option<u32>,
     build: &mut Build,
 ) -> Option<TunnelId> {
     build.holds.push(Holding::Resolution(parameters.remote));

@@ -168,7 +168,10 @@ pub enum TunnelRole {
     Fallback,
     /// None: it is what a route puts before its packets (`encap ip`, or a gateway that is the remote address of a
     /// device which has none).
-    Route,
+    Route {
+        /// `id` of `encap ip` and `tunnel_key`, which filters see; `None`: of a gateway, of which they see nothing.
+        given: Option<u32>,
+    },
 }
 
 /// Where outer packets come in that are a tunnel's or a port's.

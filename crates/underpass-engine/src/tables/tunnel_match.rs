@@ -45,7 +45,7 @@ impl Class {
 
     pub(super) fn of(tunnel: &Tunnel) -> Option<Self> {
         match (tunnel.role, tunnel.local.is_unspecified(), tunnel.remote.is_unspecified()) {
-            (TunnelRole::Route, ..) => None,
+            (TunnelRole::Route { .. }, ..) => None,
             (TunnelRole::External, ..) => Some(Self::External),
             (TunnelRole::Fallback, ..) => Some(Self::Fallback),
             (TunnelRole::Device, false, false) => Some(Self::Both),

@@ -373,7 +373,7 @@ impl TunnelTable {
             next.store(end.load(Relaxed), Relaxed);
             end.store(id + 1, std::sync::atomic::Ordering::Release);
         }
-        if tunnel.role != TunnelRole::Route
+        if !matches!(tunnel.role, TunnelRole::Route { .. })
             && let Some(slot) = self.of_link.get(tunnel.link.0 as usize)
         {
             slot.store(id + 1, Relaxed);

@@ -402,7 +402,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     let six = inside == InnerProtocol::Ip6
         || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
     // It looks at the end of the device, which has none where a route says it.
-    let own = tunnel.kind.is_over_ipv6() && tunnel.config.role != TunnelRole::Route;
+    let own = tunnel.kind.is_over_ipv6() && !matches!(tunnel.config.role, TunnelRole::Route { .. });
     if six && own && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
     }

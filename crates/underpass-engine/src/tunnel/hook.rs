@@ -360,15 +360,18 @@ fn meta_from(packet: Packet, id: LinkId, link: &Link) -> PacketMeta {
 
 /// What a route says of the outer header, of packets that go into an `external` tunnel.
 fn given(tunnel: &StoredTunnel) -> Option<OuterKey> {
-    let Tunnel { role, local, remote, transmit, ttl, tos, .. } = &tunnel.config;
+    let Tunnel { role: TunnelRole::Route { given: Some(id) }, local, remote, ttl, tos, .. } = &tunnel.config
+    else {
+        return None;
+    };
     let tos = match *tos {
         TunnelTos::Fixed(tos) => tos,
         TunnelTos::Inherit(tos) => tos | 1,
     };
-    (*role == TunnelRole::Route).then_some(OuterKey {
+    Some(OuterKey {
         source: *local,
         destination: *remote,
-        id: transmit.key.unwrap_or(0),
+        id: *id,
         tos,
         ttl: ttl.unwrap_or(0),
         ports: (0, 0),

@@ -132,7 +132,7 @@ fn fits(
     if over6 {
         // What a route or an action adds to the device's GRE header, Linux does not tell of.
         let given = match (tunnel.config.role, tunnel.kind) {
-            (TunnelRole::Route, TunnelKind::Ip6gre | TunnelKind::Ip6gretap) => tunnel.gre_fields(),
+            (TunnelRole::Route { .. }, TunnelKind::Ip6gre | TunnelKind::Ip6gretap) => tunnel.gre_fields(),
             _ => 0,
         };
         let left = (left + given).max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });

@@ -97,7 +97,9 @@ impl Bench {
             .zip(roles)
             .map(|(kind, role)| {
                 let (link, tunnel) = pair::device(&mut lab, kind, 0);
-                let keyed = lab.writer.add_tunnel(Tunnel { role: TunnelRole::Route, ..tunnel.clone() });
+                let keyed = lab
+                    .writer
+                    .add_tunnel(Tunnel { role: TunnelRole::Route { given: None }, ..tunnel.clone() });
                 let way = TunnelRoute { tunnel: keyed, next_hop: None, mtu: 0 };
                 let way = lab.writer.add_action(Action::Tunnel(way));
                 let id = lab.writer.add_tunnel(Tunnel { role, ..tunnel });

@@ -203,7 +203,7 @@ pub(crate) fn compile_route_tunnel(
     router: &mut Router,
     link: u32,
     (parameters, encap): (tunnel::Tunnel, Encap),
-    given: bool,
+    given: Option<u32>,
 ) -> Option<underpass_engine::tables::Tunnel> {
     let id = router.links.get(link)?.id;
     let lookup = underlay_lookup(router, parameters.link);
@@ -216,8 +216,8 @@ pub(crate) fn compile_route_tunnel(
         fallback: false,
         link_layer: None,
     };
-    let compiled = compile_tunnel(router, &tunnel, id, via, given);
-    Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
+    let compiled = compile_tunnel(router, &tunnel, id, via, given.is_some());
+    Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route { given }, ..compiled })
 }
 
 pub(super) fn compile_tunnel(
