@@ -11,6 +11,7 @@ from .tunnel import (
     IN6,
     LABELLED,
     MPLS_ON,
+    SHORT,
     SIX,
     heard,
     heard4,
@@ -267,6 +268,18 @@ Case(
     put_in(FOUR[:2] + SIX[:1]),
     remembers=True,
     shows=("tc -s filter show dev tun1 egress",),
+)
+Case(
+    "tunnel/bareudp/short",
+    "what is shorter than an IP header does not go in",
+    device()
+    + [
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol all prio 1 matchall action tunnel_key set src_ip 198.51.100.1 dst_ip 198.51.100.2 id 7 ttl 64 pipe action mirred egress redirect dev tun1",
+    ],
+    SHORT,
+    remembers=True,
+    links=True,
 )
 control(
     "tc-redirect",

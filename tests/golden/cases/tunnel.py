@@ -129,6 +129,18 @@ MTU = {
 
 # -------------------------------------------------------------------------- devices over IPv4 and IPv6
 
+# What actions can send into a tunnel, with the EtherType of IP and not its header.
+SHORT = [
+    (label, "p0", Ether(dst=P0, src=N0, type=kind) / Raw(data))
+    for label, kind, data in [
+        ("six bytes of IPv4", 0x0800, bytes.fromhex("45ffd2381234")),
+        ("nineteen bytes of IPv4", 0x0800, bytes(ip4(IN4))[:19]),
+        ("twenty", 0x0800, bytes(ip4(IN4))[:20]),
+        ("thirty-nine bytes of IPv6", 0x86DD, bytes(ip6(IN6))[:39]),
+        ("forty", 0x86DD, bytes(ip6(IN6))[:40]),
+    ]
+]
+
 for kind, mtu in MTU.items():
     wide = kind.startswith("ip6")
     mode = "mode any" if kind == "ip6tnl" else ""
@@ -296,6 +308,15 @@ for kind, mtu in MTU.items():
                 "ip -6 route replace 2001:db8:7::/48 via ::198.51.100.2 dev tun1 onlink",
             ],
         )
+    redirect = "tc filter add dev p0 ingress protocol all prio 1 matchall action mirred egress redirect dev tun1"
+    Case(
+        f"tunnel/{kind}/short",
+        f"{kind}: what is shorter than an IP header does not go in",
+        tunnel(kind, after=["tc qdisc add dev p0 clsact", redirect]),
+        SHORT,
+        remembers=True,
+        links=True,
+    )
     if "gre" in kind:
         for option, doc in [
             ("key 7", "a key"),

@@ -222,7 +222,8 @@ pub(crate) fn count_link(router: &Router, link: &Link) -> LinkCount {
         tx_packets: sent.packets,
         tx_bytes: sent.bytes,
         tx_errors: if gre && external { 0 } else { sent.errors },
-        tx_dropped: if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
+        tx_dropped: router.engine.link_drops(link.id, Direction::Transmit)
+            + if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
     }
 }
 

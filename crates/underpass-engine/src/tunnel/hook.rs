@@ -11,9 +11,10 @@
 //! (`Tag::headless`) while they are classified or wait. A tunnel with a hook or a qdisc is off the fast path
 //! (`HOOKED`, `particular`), so that one without pays nothing.
 
-use underpass_packet::ethernet;
+use underpass_packet::{ethernet, ipv4, ipv6};
 
 use crate::buffer::{NO_LINK, NO_TUNNEL_KEY, Packet, Tag};
+use crate::counters::Direction;
 use crate::drops::DropReason;
 use crate::path::input::ethertype;
 use crate::qos::qdisc::{Enqueued, Origin};
@@ -214,6 +215,17 @@ fn go_in<const COUNT: bool, T: Trace>(
         let verdict = refuse_out(path, tunnel, DropReason::TunnelPayload);
         return (meta, verdict);
     }
+    if is_short(&meta.packet, tunnel) {
+        let verdict = match tunnel.kind {
+            // Linux: `ipgre_xmit` and `gre_tap_xmit`, for which that is no error.
+            TunnelKind::Gre | TunnelKind::Gretap => {
+                path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+                Verdict::drop(DropReason::TunnelPayload)
+            }
+            _ => refuse_out(path, tunnel, DropReason::TunnelPayload),
+        };
+        return (meta, verdict);
+    }
     let verdict = match settle(&mut meta, tunnel) {
         Ok(()) => encapsulate_in(path, view, &mut meta, id, trace),
         Err(reason) => Verdict::drop(reason),
@@ -398,6 +410,22 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
             external.then_some(device)
         }
     }
+}
+
+/// Whether a packet that is to go into a tunnel lacks bytes of the IP header that its EtherType says it has. Linux:
+/// `pskb_inet_may_pull`.
+fn is_short(packet: &Packet, tunnel: &StoredTunnel) -> bool {
+    let bytes = packet.bytes();
+    let (ethertype, at) = match tunnel.kind.carries_frames() {
+        true => (type_of(bytes), ethernet::Header::LEN),
+        false => (packet.tag().headless, 0),
+    };
+    let least = match ethertype {
+        ethernet::IPV4 => ipv4::Header::LEN,
+        ethernet::IPV6 => ipv6::Header::LEN,
+        _ => 0,
+    };
+    bytes.len() < at + least
 }
 
 /// Makes what has been classified what goes into a tunnel: what it is may have changed.
