@@ -195,6 +195,34 @@ def gre_in_group_frame(case, facts, difference, here):
     return any(to_group(layers) and all(outer(layers).get(end) == told[3][0][1][end] for end in ("src", "dst")) for layers in inputs(difference))
 
 
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def too_long_for_bareudp(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[:3] != (6, 2, 0):
+        return False
+    quoted, mtu = told[3][0][1], int.from_bytes(frame[58:62], "big")
+    bare = [name for name, kind in facts.tunnels.items() if kind == "bareudp"]
+    return mtu < 40 + quoted["len"] and any(facts.leads(quoted["dst"], rf" dev {name}\b") for name in bare)
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def cut_for_bareudp(case, facts, difference, here):
+    # What Linux sends of it over IPv4.
+    a = difference.more.get("there") or []
+    outer = [describe.layers(frame)[1] for frame in a]
+    if len(a) < 2 or difference.more.get("here") or any(name != "ip4" or values["proto"] != 17 for name, values in outer):
+        return False
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r" type bareudp dstport (\d+)", line))}
+    inside = a[0][42:]
+    first = int.from_bytes(a[0][20:22], "big") == 0x2000
+    if not first or int.from_bytes(a[0][36:38], "big") not in ports or inside[0] >> 4 != 6:
+        return False
+    ends = tuple(str(ipaddress.ip_address(inside[at : at + 16])) for at in (8, 24))
+    ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
+    return any(one and one[:3] == (6, 2, 0) and (one[3][0][1]["src"], one[3][0][1]["dst"]) == ends for one in ours)
+
+
 @purpose("With GRE and no remote address nothing is sent")
 def sent_by_itself(case, facts, difference, here):
     # What Linux sends there the device's queue counts with the outer header that it is given before.
