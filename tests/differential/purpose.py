@@ -1445,7 +1445,8 @@ def loops(case, facts, difference, here):
 
 @purpose("Loops are dropped as loops")
 def looped(case, facts, difference, here):
-    # From the device of a VRF, which has no other route, or from a SID back to it, until the hop limit is used up.
+    # From the device of a VRF, which has no other route, also behind a SID, or from a SID back to it, until the hop limit is
+    # used up.
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[1:3] not in ((11, 0), (3, 0)) or not here["drops"].get("loop"):
@@ -1453,7 +1454,9 @@ def looped(case, facts, difference, here):
     quoted = told[3][0][1]
     if quoted.get("ttl", quoted.get("hops")) > 1:
         return False
-    back = lambda to: facts.leads(quoted["dst"], r" dev vrf\d") if to == quoted["dst"] else to in facts.sids and ipaddress.ip_address(quoted["dst"]) in ipaddress.ip_network(f"{to}/64", strict=False)
+    into_vrf = facts.leads(quoted["dst"], r" dev vrf\d")
+    near = lambda sid: ipaddress.ip_address(quoted["dst"]) in ipaddress.ip_network(f"{sid}/64", strict=False)
+    back = lambda to: into_vrf if to == quoted["dst"] else to in facts.sids and (into_vrf or near(to))
     came = lambda values: values["src"] == quoted["src"] and values.get("ttl", values.get("hops")) > 1 and back(values["dst"])
     return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
 
