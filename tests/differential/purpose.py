@@ -136,7 +136,12 @@ def no_way(case, facts, difference, here):
     codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits_far_end(facts) else ())
     if not told or told[1:3] not in codes or not facts.tunnels:
         return False
-    return facts.leads(told[3][0][1]["dst"], r" dev tun\d")
+    if facts.leads(told[3][0][1]["dst"], r" dev tun\d"):
+        return True
+    # A filter may have redirected it there.
+    ends = [told[3][0][1][end] for end in ("src", "dst")]
+    came = any(name == f"ip{told[0]}" and [values["src"], values["dst"]] == ends for layers in tried(case, difference) for name, values in layers)
+    return came and any(re.search(r"mirred egress redirect dev tun\d", line) for line in facts.lines)
 
 
 def prohibits_far_end(facts):

@@ -65,3 +65,25 @@ for name, base in [("", BASE), ("-vrf", VRF)]:
             if frame
         ],
     )
+
+# Of a copy nobody hears that there is no way to the other end of its tunnel: the packet itself goes on.
+for kind, ends in [
+    ("ipip", "local 198.51.100.1 remote 198.18.0.1"),
+    ("sit", "local 198.51.100.1 remote 198.18.0.1 mode any"),
+    ("gre", "local 198.51.100.1 remote 198.18.0.1"),
+    ("ip6tnl", "local 2001:db8:2::1 remote 2001:db8:99::1 mode any"),
+    ("ip6gre", "local 2001:db8:2::1 remote 2001:db8:99::1"),
+]:
+    Case(
+        f"tunnel/{kind}/no-way-copy",
+        f"{kind}: no route leads to the far end of what gets copies.",
+        BASE
+        + [
+            f"ip link add tun1 type {kind} {ends}",
+            "ip link set tun1 addrgenmode none",
+            "ip link set tun1 up",
+            "tc qdisc add dev p0 clsact",
+            "tc filter add dev p0 ingress matchall action mirred egress mirror dev tun1",
+        ],
+        [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+    )

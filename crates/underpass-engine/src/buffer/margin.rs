@@ -60,6 +60,8 @@ pub struct Tag {
     /// How often actions have redirected it to come in somewhere, wherever it was forwarded to in between: Linux's two bits
     /// of `ttl`.
     pub received: u8,
+    /// Whether it is a copy that `mirred` has sent into a tunnel, of which nobody hears that it cannot go on.
+    pub copy: bool,
     /// The links that it was redirected to be sent by then, plus 1; 0: none.
     pub through: [u32; 3],
     /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such

@@ -54,6 +54,10 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     error: IcmpError,
     trace: &mut T,
 ) -> Verdict {
+    // The packet itself goes on.
+    if meta.packet.tag().copy && in_tunnel(meta, reason) && says_no_way(error) {
+        return Verdict::drop(reason);
+    }
     // What is quoted is the packet without the headers that this router put before it.
     let argument = match error {
         IcmpError::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
@@ -134,14 +138,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     let own = destination_of(meta.packet.bytes()).filter(|destination| {
         let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
         // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
-        let no_way = matches!(
-            error,
-            IcmpError::AddressUnreachable
-                | IcmpError::Unreachable
-                | IcmpError::NoRoute
-                | IcmpError::Prohibited
-        );
-        if destination.is_ipv4() && no_way {
+        if destination.is_ipv4() && says_no_way(error) {
             return false;
         }
         let here = delivered || is_own(view, meta, *destination);
@@ -298,6 +295,14 @@ pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) 
 fn is_anycast(view: &View<'_>, address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else { return false };
     view.links().any(|link| link.anycast6.contains(&address))
+}
+
+/// Whether an error says that nothing leads to the destination.
+const fn says_no_way(error: IcmpError) -> bool {
+    matches!(
+        error,
+        IcmpError::AddressUnreachable | IcmpError::Unreachable | IcmpError::NoRoute | IcmpError::Prohibited
+    )
 }
 
 /// Whether a packet had gone into a tunnel when it was dropped for `reason`.

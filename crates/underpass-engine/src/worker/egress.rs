@@ -10,6 +10,7 @@ use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, Place, packet_type};
+use crate::tables::{TunnelId, TunnelKind};
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{redirect_in, send_into};
 use crate::worker::hook::burst::classify_burst;
@@ -156,6 +157,20 @@ fn send_redirected<const COUNT: bool, T: Trace>(
     None
 }
 
+/// Whether Linux reports of a packet in a tunnel that there is no way to the other end, if a route has led it there:
+/// `dst_link_failure`.
+fn reports_no_way(view: &View<'_>, tunnel: TunnelId) -> bool {
+    let tunnel = view.tables.tunnels().tunnel(tunnel, view.guard);
+    tunnel.is_some_and(|tunnel| match tunnel.kind {
+        TunnelKind::Sit | TunnelKind::Ip6tnl | TunnelKind::Ip6gre | TunnelKind::Ip6gretap => true,
+        TunnelKind::Ipip
+        | TunnelKind::Gre
+        | TunnelKind::Gretap
+        | TunnelKind::Bareudp
+        | TunnelKind::Bareudp6 => false,
+    })
+}
+
 /// Sends a redirected packet on that does not leave by a port.
 fn go_elsewhere<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -220,6 +235,9 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
         return redirect_to_ifb(path, view, (to, counter), packet, origin, trace);
     }
     let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::MirredLink, trace) };
+    if copy && (from.ingress || !reports_no_way(view, tunnel)) {
+        packet.set_tag(Tag { copy, ..packet.tag() });
+    }
     if send_into(path, view, packet, (tunnel, from.ingress), (from.received_by, from.nest), trace) {
         path.counters.add_tc_refused(counter, 0, 1);
     }
