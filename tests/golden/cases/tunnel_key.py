@@ -11,7 +11,6 @@ PORT_IN = "tc -s filter show dev p0 ingress"
 EXTERNAL = [kind for kind in KINDS if kind != "sit"]
 HERE4, HERE6 = "src_ip 198.51.100.1 dst_ip 198.51.100.2", "src_ip 2001:db8:2::1 dst_ip 2001:db8:2::2"
 FULL = "id 100 tos 0x20 ttl 9"
-AT_PORT = ["tc qdisc add dev p0 clsact"]
 
 
 def ends_of(kind):
@@ -39,8 +38,8 @@ def leaving(*filters):
     return CLSACT + [f"tc filter add dev tun1 egress {line}" for line in filters]
 
 
-def coming(*filters):
-    return AT_PORT + [f"tc filter add dev p0 ingress {line}" for line in filters]
+def coming(*filters, at="p0"):
+    return [f"tc qdisc add dev {at} clsact"] + [f"tc filter add dev {at} ingress {line}" for line in filters]
 
 
 TO_TUNNEL = "action mirred egress redirect dev tun1"
@@ -64,6 +63,16 @@ for kind in ALL_KINDS:
         inside + [("for the router", ip4("192.0.2.1") / udp())],
         (PORT_IN,),
     )
+    if ends_of(kind) == HERE6:
+        of_port = key(kind).replace("2001:db8:2::1", "2001:db8:1::1")
+        routes = ["ip route replace 10.7.0.0/16 encap ip6 id 7 src 2001:db8:1::1 dst 2001:db8:2::2 hoplimit 9 dev tun1"]
+        case(
+            f"another-source/{kind}",
+            f"The source that an action or a route gives an external {kind} is an address of another link.",
+            kind,
+            coming(f"protocol all prio 1 matchall {of_port} pipe {TO_TUNNEL}", at="p1") + (routes if kind != "ip6gretap" else []),
+            FOUR[:1] + [("redirected", "p1", Ether(dst=P1, src=N1) / ip4(IN4) / udp())],
+        )
     case(
         f"narrow/{kind}",
         f"What comes in by a port is sent by an external {kind}, and is too long for the way: who hears of it.",

@@ -167,10 +167,12 @@ fn outer_source(router: &Router, parameters: &tunnel::Tunnel, given: bool) -> Ip
         false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
     let chosen = given || !over6;
-    if over6 && !parameters.local.is_unspecified() {
+    // Linux: `__gre6_xmit`, which looks at no source that it is given.
+    let ignored = given && parameters.kind.gre();
+    if over6 && !ignored && !parameters.local.is_unspecified() {
         return if given || may_send(router, parameters) { parameters.local } else { any };
     }
-    if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
+    if !chosen || !(over6 || parameters.local.is_unspecified()) || parameters.remote.is_unspecified() {
         return any;
     }
     let oif = outer_oif(router, parameters);
