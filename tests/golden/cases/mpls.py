@@ -584,3 +584,12 @@ Case(
         ]
     ),
 )
+for name in ("lo", "p0"):
+    to = "table 200 pref 100"
+    other = ["ip route add default via 198.51.100.3 table 200", "ip -6 route add default via 2001:db8:2::3 dev p1 table 200"]
+    Case(
+        f"mpls/pop-here-rule-{name}",
+        "For rules a packet below the last label comes by `lo`.",
+        routes("100 dev lo", more=[*other, f"ip rule add iif {name} {to}", f"ip -6 rule add iif {name} {to}"]),
+        [(f"label {n}, IPv{p.version}", frame(labels([n], p))) for n in (0, 2, 100) for p in (FOUR, SIX)],
+    )

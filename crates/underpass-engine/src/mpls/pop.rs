@@ -15,7 +15,7 @@ use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
 use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 use crate::path::options::Problem;
 use crate::path::{self, options};
-use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
+use crate::tables::{IpVersion, LabelAction, LinkId, LookupId, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
@@ -55,6 +55,7 @@ impl<'a> Ended<'a> {
             // What is below takes over the class too.
             return None;
         }
+        let lookup = arrived(view, lookup, vrf);
         let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.near4(view, lookup) };
         let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.near6(view, lookup) };
         Some(Self { fib4, fib6, labels, hop: u8::from(vrf.is_none()), propagate: switch.propagate })
@@ -228,6 +229,13 @@ fn pop_deep<const COUNT: bool, T: Trace>(
     path.send_frame(out, packet, context.trace);
 }
 
+/// How a packet is looked up below its last label: outside of a VRF as what the router itself sends, for Linux receives it
+/// by `lo`.
+#[inline(always)]
+fn arrived(view: &View<'_>, lookup: LookupId, vrf: Option<LinkId>) -> LookupId {
+    if vrf.is_some() { lookup } else { view.own_lookup(lookup) }
+}
+
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.
 pub(crate) fn switch_to(
     view: &View<'_>,
@@ -258,6 +266,7 @@ pub(crate) fn switch_to(
             // Through the device of a VRF, as by a route.
             let (hop, into_vrf) = if vrf.is_some() { (false, LED_INTO_VRF) } else { (true, 0) };
             meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
+            let lookup = arrived(view, lookup, vrf);
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;
