@@ -331,7 +331,10 @@ def into_vrf(case, facts, difference, here):
     told = len(b) == 1 and error(b[0])
     if len(a) != 1 or b and (not told or told[1:3] not in ((11, 0), (3, 0))):
         return False
-    sent = next((values for name, values in describe.layers(a[0])[1:2] if name in ("ip4", "ip6")), {})
+    # A route of the VRF may put labels on it.
+    pushes = any("encap mpls" in line for line in facts.lines)
+    below = [layer for layer in describe.layers(a[0])[1:] if layer[0] != "mpls" or not pushes]
+    sent = next((values for name, values in below[:1] if name in ("ip4", "ip6")), {})
     if sent.get("ttl", sent.get("hops")) != 0:
         return False
     return any(
@@ -554,15 +557,20 @@ def shorter_at_last_hop(case, facts, difference, here):
     # Nor of one whose hop limit is used up, of which the router tells before it goes on.
     frame = only(difference)
     told = frame and error(frame)
-    routing = told and told[:3] == (6, 3, 0) and told[3][0][1]["hops"] <= 1 and dict(told[3]).get("routing")
-    if not routing or routing["type"] != 3 or told[3][0][1]["dst"] not in facts.own:
+    routing = told and told[:3] == (6, 3, 0) and dict(told[3]).get("routing")
+    return bool(routing) and shrinks_at_last_hop(facts, told[3][0][1], routing)
+
+
+def shrinks_at_last_hop(facts, packet, routing):
+    """Whether the RPL header of a packet for the router becomes shorter there, with a hop limit that is used up."""
+    if packet["hops"] > 1 or routing["type"] != 3 or packet["dst"] not in facts.own:
         return False
     data = bytes.fromhex(routing["data"])
     addresses = [data[n : n + 16] for n in range(4, len(data), 16)]
     if data[0] or data[1] >> 4 or not 0 < routing["left"] <= len(addresses) or len(data) % 16 != 4:
         return False
     at = len(addresses) - routing["left"]
-    to, addresses[at] = addresses[at], ipaddress.ip_address(told[3][0][1]["dst"]).packed
+    to, addresses[at] = addresses[at], ipaddress.ip_address(packet["dst"]).packed
     common = lambda address: next((n for n, (x, y) in enumerate(zip(to, address)) if x != y), 15)
     size = sum(16 - min(map(common, addresses[:-1])) for _ in addresses[:-1]) + 16 - common(addresses[-1])
     return size + -size % 8 < 16 * len(addresses)
@@ -589,14 +597,20 @@ def shorter_quoted(case, facts, difference, here):
 def shorter_gone(case, facts, difference, here):
     # What is overwritten may be nothing that Linux forwards, or be forwarded with a hop limit that is none.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))
-    if len(b) != 1 or len(a) > 1:
+    if len(b) > 1 or len(a) > 1:
         return False
     alone = copy.copy(difference)
     alone.more = {**difference.more, "there": []}
     if a:
         # The EtherType stands where next header and hop limit are.
         overwritten = any(name == "ip6" and values["next"] == 134 and values["hops"] in (220, 221) for name, values in describe.layers(a[0]))
-        return overwritten and shorter_at_last_hop(case, facts, alone, here)
+        if not overwritten or b:
+            return overwritten and shorter_at_last_hop(case, facts, alone, here)
+        # The error goes another way, or there is none to the sender.
+        heads = ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
+        return any(packet and routing and shrinks_at_last_hop(facts, packet, routing) for packet, routing in heads)
+    if not b:
+        return False
     sent = dict(describe.layers(b[0])[:3]).get("routing")
     return bool(sent) and sent["type"] == 3 and any(
         outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and routing["left"] == sent["left"] + 1 and len(sent["data"]) < len(routing["data"])
@@ -1516,7 +1530,14 @@ def no_room_counted(case, facts, difference, here):
         # That it was mirrored to.
         to = any(f"mirred egress mirror dev {difference.more['link']}" in line or f"mirred egress redirect dev {difference.more['link']}" in line for line in facts.lines)
         return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= dropped
-    counts = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues 0\)\s*$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    both = [list(lines) for lines in (difference.linux, difference.ours)]
+    direct = [re.match(r"(qdisc htb .* direct_packets_stat )(\d+)( direct_qlen \d+)\s*$", lines[0]) if len(lines) == 2 else None for lines in both]
+    if None not in direct and direct[0].group(1, 3) == direct[1].group(1, 3):
+        # The root qdisc of the device, which puts what has no class straight into its queue.
+        if not 0 < int(direct[0][2]) - int(direct[1][2]) <= dropped:
+            return False
+        both = [lines[1:] for lines in both]
+    counts = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues 0\)\s*$", lines[0]) if len(lines) == 1 else None for lines in both]
     if None in counts or not (difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at)):
         return False
     (packets, drops), (own_packets, own_drops) = ([int(number) for number in count.group(2, 3)] for count in counts)
