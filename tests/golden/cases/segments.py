@@ -150,3 +150,21 @@ for device in ("vrf100", "p1"):
             for label, segments, left in [("segments left", [OWN2, NEXT], 1), ("used up", [NEXT, OWN2], 0)]
         ],
     )
+for what, filters in [
+    ("passes", ["protocol ip prio 1 matchall action pass", "protocol ipv6 prio 2 flower dst_ip 2001:db8:6::/48 action pass", "protocol ipv6 prio 3 matchall action pass"]),
+    ("drops", ["protocol ip prio 1 flower ip_proto udp action drop", "protocol ipv6 prio 2 flower dst_ip 2001:db8:6::/48 action drop"]),
+]:
+    Case(
+        f"segments/filter-{what}",
+        "What was in a packet for one of the router's own segments comes in once more: filters see it.",
+        ON + ["tc qdisc add dev p0 clsact"] + [f"tc filter add dev p0 ingress {line}" for line in filters],
+        [
+            ("IPv6 inside", ether(at([NEXT, OWN], 0, INNER6))),
+            ("IPv4 inside", ether(at([NEXT, OWN], 0, INNER4))),
+            ("segments left", ether(at([OWN, NEXT], 1, INNER6))),
+            ("UDP for the router", ether(at([NEXT, OWN], 0, udp()))),
+            ("IPv6 inside twice", ether(at([NEXT, OWN], 0, at([NEXT, OWN], 0, INNER6)))),
+        ],
+        shows=("tc -s filter show dev p0 ingress", "tc -s qdisc show dev p0"),
+        links=False,
+    )

@@ -7,6 +7,7 @@ use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::srh::{Malformed, Srh};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
+use crate::buffer::Tag;
 use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::path::ipv4::check as ipv4_check;
@@ -15,7 +16,7 @@ use crate::path::options::Problem;
 use crate::path::rules::is_own6;
 use crate::srv6;
 use crate::worker::error::IcmpError;
-use crate::worker::metadata::PacketMeta;
+use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, PacketMeta};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
@@ -62,11 +63,20 @@ pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, pro
     let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
     let frame = meta.link_layer();
     meta.packet.pull(at);
+    let ethertype = if protocol == protocol::IPV6 { ethernet::IPV6 } else { ethernet::IPV4 };
     // A frame with it is put into an SRv6 policy.
     if let Some(mut frame) = frame {
-        let ethertype = if protocol == protocol::IPV6 { ethernet::IPV6 } else { ethernet::IPV4 };
         frame[12..].copy_from_slice(&ethertype.to_be_bytes());
         meta.put_link_layer(frame);
+    }
+    // Linux: `netif_rx`. Behind a label or in a VRF it comes in by another device.
+    if link.classifies_ingress() && !link.in_vrf && !meta.is(BEHIND_LABEL | LED_INTO_VRF) {
+        if !meta.look_up_again(link.lookup) {
+            return Verdict::drop(DropReason::Loop);
+        }
+        let tag = meta.packet.tag();
+        meta.packet.set_tag(Tag { headless: ethertype, packet_type: 0, ..tag });
+        return Verdict::ClassifyIngress;
     }
     let bytes = meta.packet.bytes();
     if protocol == protocol::IPV6 {

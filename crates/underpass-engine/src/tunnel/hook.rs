@@ -233,8 +233,8 @@ fn go_in<const COUNT: bool, T: Trace>(
     (meta, verdict)
 }
 
-/// Classifies a packet that leaves the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
-/// is gone; and whether it was dropped.
+/// Classifies a packet that leaves the tunnel that its link is, or the last of the router's own segments, and has it wait
+/// behind the hook. `Err`: it does, or is gone; and whether it was dropped.
 fn classify_ingress<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -249,7 +249,7 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
     if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
         let tunnel = view.tables.tunnels().of_link(id);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-        let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
+        let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames()) || packet.tag().headless != 0;
         let received_by = Some((id, link.ifindex));
         let place = Place { bare, nest, outer, ..place_of(id, link, true, received_by) };
         packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
