@@ -423,7 +423,7 @@ def own_trace(case, facts, difference, here):
 
 
 def quotes_more(difference, extra, changes, from_here):
-    """Whether both tell the same error, and Linux's quote has a header `extra` that the router's lacks: that header's own
+    """Whether both tell the same error, and Linux's quote has headers `extra` that the router's lacks: these headers' own
     fields, those of the IPv6 header in `changes`, lengths, the MTU and what there is room for differ then."""
     a, b = pair(difference)
     x, y = a and error(a), b and error(b)
@@ -433,10 +433,12 @@ def quotes_more(difference, extra, changes, from_here):
     linux, ours = x[3], y[3]
     if outside(a) != outside(b) or len(linux) < 2 or linux[1][0] != extra or not from_here(ours[0][1]):
         return False
-    if linux[1][1]["next"] != ours[0][1]["next"] or {key for key in ours[0][1] if linux[0][1].get(key) != ours[0][1][key]} - {"next", "len"} - changes:
+    # Each that is put in is before those that were there.
+    more = next((n for n in range(2, len(linux)) if linux[n][0] != extra or linux[n - 1][1]["next"] == ours[0][1]["next"]), len(linux))
+    if linux[more - 1][1]["next"] != ours[0][1]["next"] or {key for key in ours[0][1] if linux[0][1].get(key) != ours[0][1][key]} - {"next", "len"} - changes:
         return False
     whole = lambda layers: "".join(f"{name} {key}={value} " for name, values in layers for key, value in values.items() if (name, key) != ("raw", "len"))
-    return whole(ours[1:]).startswith(whole(linux[2:])[:-1])
+    return whole(ours[1:]).startswith(whole(linux[more:])[:-1])
 
 
 @purpose("An error quotes the packet as it came")
@@ -1030,7 +1032,8 @@ def other_station(case, facts, difference, here):
         names = [name for name, _ in layers]
         if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
-            return bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01":
+                return True
     return False
 
 
@@ -1077,7 +1080,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip6/(routing/)?)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip6/(routing/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
