@@ -244,3 +244,17 @@ Case(
     shows=("tc -s filter show dev p1 egress",),
     links=False,
 )
+
+for name, more in [
+    ("alone", []),
+    ("others", ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 matchall action pass"]),
+    ("u32", ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 u32 match ip protocol 17 0xff action pass"]),
+]:
+    Case(
+        f"qos/classify/tables-{name}",
+        "u32: a table without filters.",
+        BASE + ["tc qdisc add dev p1 clsact", "tc filter add dev p1 egress protocol ip prio 1 handle 2: u32 divisor 4"] + more,
+        [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+        shows=("tc -s qdisc show dev p1",),
+        links=False,
+    )

@@ -40,6 +40,9 @@ pub(crate) struct Filters {
     shared: BTreeMap<Block, (u32, Option<HookId>)>,
     /// What `ingress` and `clsact` count, by link and handle.
     counters: BTreeMap<(u32, u32), TcCounterId>,
+    /// Whether a place has more than tables of `u32` that have never had a filter. Where none has, Linux passes all of them
+    /// by (`tcf_sw_enabled_key`).
+    software: bool,
     /// Changes with every change of a filter.
     pub generation: u64,
     /// Whether added filters may wait for others; the places that they were added to, since when, and how long it took

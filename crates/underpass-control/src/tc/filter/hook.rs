@@ -6,7 +6,7 @@ use underpass_netlink::RequestError;
 use underpass_netlink::tc::{self, Header};
 
 use super::common::{Common, PriorityName};
-use super::publish::{hook_changed, publish_place};
+use super::publish::{hook_changed, publish_place, publish_tables_alone};
 use super::u32::change::remove_root;
 use super::{Classifier, Priority};
 use crate::Router;
@@ -89,6 +89,7 @@ pub(crate) fn forget_place(router: &mut Router, block: Block) {
         hook_changed(router, block);
         router.engine.remove_hook(hook);
     }
+    publish_tables_alone(router, None);
     router.filters.generation += 1;
 }
 

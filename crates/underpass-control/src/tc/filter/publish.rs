@@ -13,7 +13,7 @@ use underpass_netlink::tc::basic::{Kind, Layer, Match, Meta, Operand, Operator, 
 use underpass_netlink::tc::u32::{bucket, table};
 
 use super::common::Common;
-use super::{Classifier, u32};
+use super::{Classifier, Place, u32};
 use crate::Router;
 use crate::link::publish::publish_link;
 use crate::tc::action::change::action_id;
@@ -58,15 +58,11 @@ pub(super) fn publish_place(router: &mut Router, block: Block) {
     if router.filters.gathered.remove(&block) && router.filters.gathered.is_empty() {
         router.filters.gathered_since = None;
     }
+    publish_tables_alone(router, Some(block));
     let Some(place) = router.filters.places.get(&block) else { return };
-    // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing. Nor does it where there
-    // are only tables of `u32` that have never had a filter (`tcf_block_bypass_sw`).
-    let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty())
-        || !place
-            .chains
-            .iter()
-            .flat_map(|chain| &chain.priorities)
-            .any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used));
+    // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing.
+    let none = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty());
+    let empty = none || !router.filters.software;
     for at in router.filters.met_at(block) {
         match (router.filters.hook_of(at), empty) {
             (None, true) => {}
@@ -85,6 +81,23 @@ pub(super) fn publish_place(router: &mut Router, block: Block) {
             }
         }
     }
+}
+
+/// Publishes the places that have nothing but tables of `u32`, `except` one, if it is by another place's filters that
+/// packets meet them now, or by none any more.
+pub(super) fn publish_tables_alone(router: &mut Router, except: Option<Block>) {
+    let has_filters = |place: &Place| {
+        let mut priorities = place.chains.iter().flat_map(|chain| &chain.priorities);
+        priorities.any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used))
+    };
+    let software = router.filters.places.values().any(has_filters);
+    if router.filters.software == software {
+        return;
+    }
+    router.filters.software = software;
+    let alone = router.filters.places.iter().filter(|(_, place)| !has_filters(place));
+    let alone: Vec<_> = alone.map(|(block, _)| *block).filter(|block| Some(*block) != except).collect();
+    alone.into_iter().for_each(|block| publish_place(router, block));
 }
 
 fn set_hook(router: &mut Router, block: Block, hook: Option<tables::HookId>) {
