@@ -608,8 +608,13 @@ def shorter_gone(case, facts, difference, here):
     alone = copy.copy(difference)
     alone.more = {**difference.more, "there": []}
     if a:
-        # The EtherType stands where next header and hop limit are.
-        overwritten = any(name == "ip6" and values["next"] == 134 and values["hops"] in (220, 221) for name, values in describe.layers(a[0]))
+        # The EtherType stands where next header and hop limit are; a route may have put hop-by-hop options behind them.
+        layers = describe.layers(a[0])
+        behind = [layers[n + 1 : n + 2] for n in range(len(layers))]
+        overwritten = any(
+            name == "ip6" and values["hops"] in (220, 221) and (values["next"] == 134 or any(option == "hbh" and more["next"] == 134 for option, more in after))
+            for (name, values), after in zip(layers, behind)
+        )
         if not overwritten or b:
             return overwritten and shorter_at_last_hop(case, facts, alone, here)
         # The error goes another way, or there is none to the sender.
