@@ -97,10 +97,6 @@ def holes(frame, own, tunnels=True):
     return {n for n in found if n < len(frame)}
 
 
-# Of `bareudp`.
-BARE_PORTS = (6635, 6636)
-
-
 def upper(frame, protocol, at, mine, found):
     """The EtherType of what is in a transport header, and where."""
     if protocol == 4:
@@ -130,14 +126,14 @@ def upper(frame, protocol, at, mine, found):
         return int.from_bytes(frame[at + 2 : at + 4], "big"), at + size
     if protocol == 17 and at + 8 <= len(frame) and mine:
         port, to = int.from_bytes(frame[at : at + 2], "big"), int.from_bytes(frame[at + 2 : at + 4], "big")
-        if to in range(5555, 5560) or to in BARE_PORTS:
-            if 32768 <= port < 61000 or to in BARE_PORTS:
+        if to in range(5555, 5560) or to in describe.BARE_PORTS:
+            if 32768 <= port < 61000 or to in describe.BARE_PORTS:
                 found |= {at, at + 1}
             if frame[at + 6 : at + 8] != b"\0\0":
                 found |= {at + 6, at + 7}
             if at + 12 > len(frame):
                 return 0, at + 8
-            if to in BARE_PORTS:
+            if to in describe.BARE_PORTS:
                 return {4: 0x800, 6: 0x86DD}.get(frame[at + 8] >> 4, 0x8847), at + 8
             if frame[at + 8] < 2 and frame[at + 9] in (4, 41, 47):
                 # GUE, with the words of its options.

@@ -59,11 +59,17 @@ def ip6(data):
     return "ip6", fields, ("proto", following, 6), 40
 
 
+# Where `bareudp` devices of random configurations send to.
+BARE_PORTS = (6635, 6636)
+
+
 def udp(data):
     source, destination, length, sum = struct.unpack_from("!HHHH", data)
     kind = {5555: ("proto", 4, 0), 5557: ("proto", 41, 0), 5558: ("proto", 47, 0), 5556: "gue", 5559: "gue"}.get(destination)
     if kind == "gue" and data[8:9] != b"\1" and data[10:12] in (b"\x08\0", b"\x86\xdd", b"\x65\x58", b"\x88\x47"):
         kind = ("proto", 47, 0)  # of a tunnel with `encap fou`
+    if destination in BARE_PORTS and len(data) > 8:
+        kind = {4: 0x800, 6: 0x86DD}.get(data[8] >> 4, 0x8847)
     return "udp", {"sport": source, "dport": destination, "len": length, "sum": f"{sum:#x}"}, kind, 8
 
 
