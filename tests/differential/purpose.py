@@ -1089,7 +1089,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip6/(routing/)*)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip[46]/(routing/|udp/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")

@@ -3,6 +3,7 @@
 
 from .fou import over_udp
 from .frames import *
+from .headend import wrapped
 from .tunnel import (
     ECN,
     EXPIRED,
@@ -280,6 +281,14 @@ Case(
     SHORT,
     remembers=True,
     links=True,
+)
+Case(
+    "tunnel/bareudp/l2encap",
+    "over IPv6, IPv4 comes out, and goes on in a frame of its own EtherType",
+    device() + ["ip route replace 203.0.113.0/25 encap seg6 mode l2encap segs fc00:b::1 dev p0"],
+    listed([("IPv4", over_udp(in4(), dport=PORT, wide=True))]),
+    expect={0: [to_p1(wrapped("l2encap", ["fc00:b::1"], in4(), src="2001:db8:1::1", frame=Ether(dst=P1, src=N1) / in4()))]},
+    differs="it sends the first 14 bytes of the packet as a header",
 )
 control(
     "tc-redirect",

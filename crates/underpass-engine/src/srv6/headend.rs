@@ -208,9 +208,13 @@ fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result
 fn encapsulate_frame(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
     let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
     let frame = if meta.is(BEHIND_LABEL) { Some(frame_of_lo(meta)) } else { meta.link_layer() };
-    let Some(frame) = frame else {
+    let Some(mut frame) = frame else {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     };
+    // What has come out of a tunnel may be of another version than the packet that the frame had.
+    if let [.., 0x08, 0x00] | [.., 0x86, 0xdd] = frame {
+        frame[12..].copy_from_slice(&ethertype(meta).to_be_bytes());
+    }
     let room: &mut [u8; ethernet::Header::LEN] =
         meta.packet.push_header().map_err(|_| PacketError::silent(DropReason::NoHeadroom))?;
     *room = frame;
