@@ -258,3 +258,13 @@ for name, more in [
         shows=("tc -s qdisc show dev p1",),
         links=False,
     )
+Case(
+    "qos/classify/tables-ingress",
+    "u32: a table without filters, at ingress, beside filters elsewhere.",
+    BASE
+    + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 handle 2: u32 divisor 4"]
+    + ["tc filter add dev p0 egress protocol ip prio 1 matchall action pass"],
+    [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+    shows=("tc -s qdisc show dev p0",),
+    links=False,
+)

@@ -62,8 +62,12 @@ pub(super) fn publish_place(router: &mut Router, block: Block) {
     let Some(place) = router.filters.places.get(&block) else { return };
     // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing.
     let none = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty());
-    let empty = none || !router.filters.software;
+    let alone = !has_filters(place);
     for at in router.filters.met_at(block) {
+        // Where there are only tables of `u32`, Linux passes the hook by at ingress (`tcf_block_bypass_sw`). At egress the
+        // hook does not know its block.
+        let passed = if at.point == Point::Egress { !router.filters.software } else { alone };
+        let empty = none || passed;
         match (router.filters.hook_of(at), empty) {
             (None, true) => {}
             (Some(hook), true) => {
@@ -83,13 +87,15 @@ pub(super) fn publish_place(router: &mut Router, block: Block) {
     }
 }
 
+/// Whether a place has more than tables of `u32` that have never had a filter.
+fn has_filters(place: &Place) -> bool {
+    let mut priorities = place.chains.iter().flat_map(|chain| &chain.priorities);
+    priorities.any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used))
+}
+
 /// Publishes the places that have nothing but tables of `u32`, `except` one, if it is by another place's filters that
 /// packets meet them now, or by none any more.
 pub(super) fn publish_tables_alone(router: &mut Router, except: Option<Block>) {
-    let has_filters = |place: &Place| {
-        let mut priorities = place.chains.iter().flat_map(|chain| &chain.priorities);
-        priorities.any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used))
-    };
     let software = router.filters.places.values().any(has_filters);
     if router.filters.software == software {
         return;
