@@ -143,11 +143,14 @@ Case(
     ],
     expect={},
 )
+# Of ICMP timestamps: scapy would take the time of day.
+TIMES = {"ts_ori": 1, "ts_rx": 2, "ts_tx": 3}
+
 Case(
     "ip/ipv4-ttl-icmp",
     "TTL 1 of ICMP messages: of which types the sender hears.",
     BASE,
-    [(f"type {kind}", ether(ip4(ttl=1) / ICMP(type=kind, id=7, seq=1) / payload(40))) for kind in [*range(21), 40, 128, 255]]
+    [(f"type {kind}", ether(ip4(ttl=1) / ICMP(type=kind, id=7, seq=1, **(TIMES if kind in (13, 14) else {})) / payload(40))) for kind in [*range(21), 40, 128, 255]]
     + [("without a type", ether(ip4(ttl=1, proto=1)))],
 )
 
@@ -1002,13 +1005,13 @@ Case(
     "Requests for a timestamp: RFC 792.",
     BASE,
     [
-        ("a request", ether(ip4("192.0.2.1", flags="DF") / ICMP(type=13, code=0, id=7, seq=9, ts_ori=1, ts_rx=2, ts_tx=3))),
-        ("with a code and more behind it", ether(ip4("192.0.2.1") / ICMP(type=13, code=5, id=7, seq=9, ts_ori=1, ts_rx=2, ts_tx=3) / payload(13))),
-        ("to the other port", ether(ip4("198.51.100.1") / ICMP(type=13, id=7, seq=10, ts_ori=0x01020304))),
-        ("a wrong checksum", ether(ip4("192.0.2.1") / ICMP(type=13, id=7, seq=9, chksum=0x1234))),
+        ("a request", ether(ip4("192.0.2.1", flags="DF") / ICMP(type=13, code=0, id=7, seq=9, **TIMES))),
+        ("with a code and more behind it", ether(ip4("192.0.2.1") / ICMP(type=13, code=5, id=7, seq=9, **TIMES) / payload(13))),
+        ("to the other port", ether(ip4("198.51.100.1") / ICMP(type=13, id=7, seq=10, **{**TIMES, "ts_ori": 0x01020304}))),
+        ("a wrong checksum", ether(ip4("192.0.2.1") / ICMP(type=13, id=7, seq=9, chksum=0x1234, **TIMES))),
         ("too short", ether(ip4("192.0.2.1", proto=1) / Raw(bytes.fromhex("0d00f2ff00000000")))),
-        ("a reply", ether(ip4("192.0.2.1") / ICMP(type=14, id=7, seq=9))),
-        ("for a group", ether(ip4("224.0.0.1") / ICMP(type=13, id=7, seq=9), dst="01:00:5e:00:00:01")),
-        ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2))),
+        ("a reply", ether(ip4("192.0.2.1") / ICMP(type=14, id=7, seq=9, **TIMES))),
+        ("for a group", ether(ip4("224.0.0.1") / ICMP(type=13, id=7, seq=9, **TIMES), dst="01:00:5e:00:00:01")),
+        ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2, **TIMES))),
     ],
 )
