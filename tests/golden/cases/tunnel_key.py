@@ -81,7 +81,6 @@ for kind in ALL_KINDS:
         [("IPv4", ip4(IN4) / udp(1400)), ("IPv4, don't fragment", ip4(IN4, flags="DF") / udp(1400))]
         + ([("IPv6", ip6(IN6) / udp(1400)), ("again", ip6(IN6) / udp(1400))] if kind != "ipip" else []),
         (PORT_IN,),
-        links=not kind.startswith("ip6gre"),
     )
     if ends_of(kind) == HERE6:
         case(
@@ -119,7 +118,6 @@ for kind in ALL_KINDS:
         ),
         FOUR[:1] + (SIX[:1] if kind != "ipip" else []),
         (OUT,),
-        links=not kind.startswith("ip6gre"),
     )
     case(
         f"unset/{kind}",

@@ -208,12 +208,9 @@ pub(crate) fn in_own_vrf(router: &Router, index: u32) -> bool {
 pub(crate) fn count_link(router: &Router, link: &Link) -> LinkCount {
     let received = router.engine.link_count(link.id, Direction::Receive);
     let sent = router.engine.link_count(link.id, Direction::Transmit);
-    // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
-    // metadata, but for those without GRE, as nothing else; `vrf_xmit` counts both.
-    let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
-    let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
-        (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
-    });
+    // Linux: `ip6gre_tunnel_xmit`, `ip6_tnl_start_xmit` and `vrf_xmit` count what they refuse as dropped, too.
+    let ipv6 = link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.kind.ipv6());
+    let refused = if ipv6 || link.vrf_table().is_some() { sent.errors } else { 0 };
     LinkCount {
         rx_packets: received.packets,
         rx_bytes: received.bytes,
@@ -221,9 +218,8 @@ pub(crate) fn count_link(router: &Router, link: &Link) -> LinkCount {
         rx_dropped: router.engine.link_drops(link.id, Direction::Receive),
         tx_packets: sent.packets,
         tx_bytes: sent.bytes,
-        tx_errors: if gre && external { 0 } else { sent.errors },
-        tx_dropped: router.engine.link_drops(link.id, Direction::Transmit)
-            + if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
+        tx_errors: sent.errors,
+        tx_dropped: refused + router.engine.link_drops(link.id, Direction::Transmit),
     }
 }
 

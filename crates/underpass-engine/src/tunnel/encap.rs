@@ -415,7 +415,10 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
         let external = tunnel.config.role == TunnelRole::External;
         // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
         let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
-        if !bare || !tunnel.config.local.is_unspecified() {
+        if external && tunnel.kind.has_gre() {
+            // Linux: `gre_fb_xmit` and `ip6gre_tunnel_xmit`, for which that is no error.
+            path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+        } else if !bare || !tunnel.config.local.is_unspecified() {
             count_refused(path, tunnel);
         }
         // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.

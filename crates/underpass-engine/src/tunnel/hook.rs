@@ -208,7 +208,8 @@ fn go_in<const COUNT: bool, T: Trace>(
     (id, tunnel): (TunnelId, &StoredTunnel),
     trace: &mut T,
 ) -> (PacketMeta, Verdict) {
-    let id = keyed(view, &meta.packet, tunnel).unwrap_or(id);
+    let given = keyed(view, &meta.packet, tunnel);
+    let id = given.unwrap_or(id);
     let version = meta.packet.bytes().first().map_or(0, |first| first >> 4);
     if meta.packet.tag().headless == ethernet::IPV6 && version != 6 && !tunnel.takes(InnerProtocol::Ip6) {
         // By its EtherType it is no packet for this tunnel, whatever it looks like.
@@ -224,6 +225,12 @@ fn go_in<const COUNT: bool, T: Trace>(
             }
             _ => refuse_out(path, tunnel, DropReason::TunnelPayload),
         };
+        return (meta, verdict);
+    }
+    let of_gre6 = matches!(tunnel.kind, TunnelKind::Ip6gre | TunnelKind::Ip6gretap);
+    if of_gre6 && given.is_some_and(|id| is_external(view, id)) && meta.packet.tag().tunnel != NO_TUNNEL_KEY {
+        // Parameters of the other family are an error to `ip6gre_tunnel_xmit`, and none are not.
+        let verdict = refuse_out(path, tunnel, DropReason::TunnelRemote);
         return (meta, verdict);
     }
     let verdict = match settle(&mut meta, tunnel) {
@@ -405,10 +412,7 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
     match side.and_then(|(_, id)| view.tables.action(*id, view.guard)) {
         Some(Action::Tunnel(route)) => Some(route.tunnel),
         // Without parameters of its family the device sends nothing.
-        _ => {
-            let external = tunnels.tunnel(device, view.guard)?.config.role == TunnelRole::External;
-            external.then_some(device)
-        }
+        _ => is_external(view, device).then_some(device),
     }
 }
 
@@ -426,6 +430,12 @@ fn is_short(packet: &Packet, tunnel: &StoredTunnel) -> bool {
         _ => 0,
     };
     bytes.len() < at + least
+}
+
+/// Whether a tunnel sends nothing unless it is given parameters.
+fn is_external(view: &View<'_>, id: TunnelId) -> bool {
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+    tunnel.is_some_and(|tunnel| tunnel.config.role == TunnelRole::External)
 }
 
 /// Makes what has been classified what goes into a tunnel: what it is may have changed.
