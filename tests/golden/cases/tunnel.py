@@ -308,6 +308,20 @@ for kind, mtu in MTU.items():
                 "ip -6 route replace 2001:db8:7::/48 via ::198.51.100.2 dev tun1 onlink",
             ],
         )
+    if kind in ("gretap", "ipip"):
+        into(
+            f"{kind}/to-the-neighbour-bound",
+            f"{kind}: no far end, bound to p1: the gateway is on p1, to which no route by p1 leads",
+            kind,
+            "dev p1 nopmtudisc",
+            FOUR[:2],
+            ends="local 198.51.100.1",
+            after=[
+                "ip neigh add 10.6.0.9 lladdr 02:00:00:00:01:09 dev p1 nud permanent",
+                *([f"ip neigh add 10.6.0.9 lladdr {FAR_MAC} dev tun1 nud permanent"] if kind == "gretap" else []),
+                "ip route replace 10.7.0.0/16 via 10.6.0.9 dev tun1 onlink",
+            ],
+        )
     redirect = "tc filter add dev p0 ingress protocol all prio 1 matchall action mirred egress redirect dev tun1"
     Case(
         f"tunnel/{kind}/short",

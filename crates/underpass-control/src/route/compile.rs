@@ -354,7 +354,8 @@ fn route_tunnel(
     build: &mut Build,
 ) -> Option<TunnelId> {
     build.holds.push(Holding::Resolution(parameters.remote));
-    let compiled = compile_route_tunnel(router, link, (parameters, encap), given)?;
+    let (compiled, held) = compile_route_tunnel(router, link, (parameters, encap), given)?;
+    build.holds.extend(held.map(Holding::NextHop));
     let id = router.engine.add_tunnel(compiled);
     build.holds.push(Holding::Tunnel(id));
     Some(id)

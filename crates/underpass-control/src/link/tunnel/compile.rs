@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    FouPayload, FouPort, GreFields, LinkId, LookupId, Sixrd, SourcePort, TunnelBound, TunnelKind, TunnelMode,
-    TunnelRole, TunnelTos, TunnelUdp, Via,
+    FouPayload, FouPort, GreFields, LinkId, LookupId, NextHopId, Sixrd, SourcePort, TunnelBound, TunnelKind,
+    TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
 use underpass_netlink::fou;
 use underpass_netlink::tunnel::{
@@ -14,11 +14,11 @@ use underpass_netlink::tunnel::{
 };
 
 use super::Tunnel;
-use crate::route::lookup::{l3mdev_table, source_for};
-use crate::route::next_hop::via_now;
+use crate::route::lookup::{goes_past, hop_of, l3mdev_table, source_for};
+use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
 use crate::route::scope::link_id;
-use crate::route::{Flow, Hop, Scope};
+use crate::route::{Flow, Hop, NextHopKey, Scope};
 use crate::{Link, Router};
 
 /// The kind; `over6`: the outer header is IPv6.
@@ -147,6 +147,35 @@ pub(super) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
     own_lookup(router, vrf)
 }
 
+/// Where outer packets go, and the neighbour that is held for it.
+pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via, Option<NextHopKey>) {
+    let (address, link) = (parameters.remote, parameters.link);
+    let lookup = underlay_lookup(router, link);
+    let oif = outer_oif(router, parameters);
+    if address.is_unspecified() || address.is_multicast() || oif == 0 {
+        return (via_now(router, address, lookup), None);
+    }
+    // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
+    // taken to be on it. Linux: ip_route_output_key_hash_rcu.
+    let flow = Flow { oif: link, l3mdev: l3mdev_table(router, link), ..Flow::to(address) };
+    if !parameters.local.is_unspecified() && goes_past(router, &flow) {
+        return (via_now(router, address, lookup), None);
+    }
+    let hop = hop_of(router, &flow);
+    if hop.is_none() && flow.l3mdev.is_some() {
+        // But not in a VRF.
+        return (Via { address, lookup: NO_LOOKUP, resolved: None }, None);
+    }
+    let gateway = hop.and_then(|hop| hop.gateway);
+    let key = (link, gateway.unwrap_or(address), 0);
+    let by_port = router.links.get(link).is_some_and(|link| link.port().is_some());
+    if !by_port {
+        return (via_now(router, address, lookup), None);
+    }
+    let resolved: Option<NextHopId> = Some(hold_next_hop(router, key));
+    (Via { address, lookup, resolved }, Some(key))
+}
+
 /// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
 /// tunnel is bound to, or in none. Linux: `ip6_tnl_xmit_ctl`.
 fn may_send(router: &Router, parameters: &tunnel::Tunnel) -> bool {
@@ -200,16 +229,22 @@ pub(crate) fn gateway_tunnel(router: &Router, hop: &Hop) -> Option<(tunnel::Tunn
     Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
 }
 
-/// A tunnel that is a route's alone, by the device of a link.
+/// A tunnel that is a route's alone, by the device of a link, and the neighbour that is held for it.
 pub(crate) fn compile_route_tunnel(
     router: &mut Router,
     link: u32,
     (parameters, encap): (tunnel::Tunnel, Encap),
     given: Option<u32>,
-) -> Option<underpass_engine::tables::Tunnel> {
+) -> Option<(underpass_engine::tables::Tunnel, Option<NextHopKey>)> {
     let id = router.links.get(link)?.id;
-    let lookup = underlay_lookup(router, parameters.link);
-    let via = via_now(router, parameters.remote, lookup);
+    let (via, held) = match given {
+        // Linux: `ip_md_tunnel_xmit`, to which the link that the device is bound to is nothing.
+        Some(_) => {
+            let lookup = underlay_lookup(router, parameters.link);
+            (via_now(router, parameters.remote, lookup), None)
+        }
+        None => underlay(router, &parameters),
+    };
     let tunnel = Tunnel {
         parameters,
         encap,
@@ -219,7 +254,7 @@ pub(crate) fn compile_route_tunnel(
         link_layer: None,
     };
     let compiled = compile_tunnel(router, &tunnel, id, via, given.is_some());
-    Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route { given }, ..compiled })
+    Some((underpass_engine::tables::Tunnel { role: TunnelRole::Route { given }, ..compiled }, held))
 }
 
 pub(super) fn compile_tunnel(

@@ -2,16 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_engine::tables::{FouPayload, FouPort, NextHopId, Via};
+use underpass_engine::tables::{FouPayload, FouPort};
 use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT};
 
-use super::compile::{NO_LOOKUP, compile_tunnel, outer_oif, underlay_lookup};
+use super::compile::{compile_tunnel, underlay};
 use super::{Published, Tunnel};
 use crate::route::compile::recompile_routes_by;
-use crate::route::lookup::{goes_past, hop_of, l3mdev_table};
-use crate::route::next_hop::{hold_next_hop, release_next_hop, via_now};
-use crate::route::{Family, Flow, NextHopKey, Prefix, bits};
+use crate::route::next_hop::release_next_hop;
+use crate::route::{Family, Prefix, bits};
 use crate::tc::action::tunnel_key::publish_keys;
 use crate::{Link, Router};
 
@@ -161,33 +160,4 @@ pub(crate) fn publish_tunnels_from(router: &mut Router, address: IpAddr) {
 pub(crate) fn publish_tunnels(router: &mut Router) {
     let links: Vec<u32> = router.tunnels.by_link.keys().copied().collect();
     links.into_iter().for_each(|link| publish_tunnel(router, link));
-}
-
-/// Where outer packets go, and the neighbour that is held for it.
-fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via, Option<NextHopKey>) {
-    let (address, link) = (parameters.remote, parameters.link);
-    let lookup = underlay_lookup(router, link);
-    let oif = outer_oif(router, parameters);
-    if address.is_unspecified() || address.is_multicast() || oif == 0 {
-        return (via_now(router, address, lookup), None);
-    }
-    // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
-    // taken to be on it. Linux: ip_route_output_key_hash_rcu.
-    let flow = Flow { oif: link, l3mdev: l3mdev_table(router, link), ..Flow::to(address) };
-    if !parameters.local.is_unspecified() && goes_past(router, &flow) {
-        return (via_now(router, address, lookup), None);
-    }
-    let hop = hop_of(router, &flow);
-    if hop.is_none() && flow.l3mdev.is_some() {
-        // But not in a VRF.
-        return (Via { address, lookup: NO_LOOKUP, resolved: None }, None);
-    }
-    let gateway = hop.and_then(|hop| hop.gateway);
-    let key = (link, gateway.unwrap_or(address), 0);
-    let by_port = router.links.get(link).is_some_and(|link| link.port().is_some());
-    if !by_port {
-        return (via_now(router, address, lookup), None);
-    }
-    let resolved: Option<NextHopId> = Some(hold_next_hop(router, key));
-    (Via { address, lookup, resolved }, Some(key))
 }
