@@ -127,7 +127,7 @@ pub(crate) fn headend<T: Trace>(
     let keys = view.tables.hmac_keys(view.guard);
     let (name, done) = match policy.mode {
         HeadendMode::Encap => ("H.Encaps", encapsulate(meta, policy)),
-        HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(meta, policy)),
+        HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(view, meta, policy)),
         HeadendMode::Inline => ("H.Insert", insert(meta, policy)),
     };
     let done = match done {
@@ -205,14 +205,14 @@ fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result
 
 /// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
 /// came in.
-fn encapsulate_frame(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+fn encapsulate_frame(view: &View<'_>, meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
     let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
     let frame = if meta.is(BEHIND_LABEL) { Some(frame_of_lo(meta)) } else { meta.link_layer() };
     let Some(mut frame) = frame else {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     };
     // What has come out of a tunnel may be of another version than the packet that the frame had.
-    if let [.., 0x08, 0x00] | [.., 0x86, 0xdd] = frame {
+    if view.tables.tunnels().of_link(meta.ingress).is_some() {
         frame[12..].copy_from_slice(&ethertype(meta).to_be_bytes());
     }
     let room: &mut [u8; ethernet::Header::LEN] =
