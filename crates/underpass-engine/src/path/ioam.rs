@@ -120,8 +120,9 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(path.number)) {
         return ioam_onward(path, view, meta, ioam, destination);
     }
-    let came_by = if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
-    let ingress = came_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
+    let received_by =
+        if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
+    let ingress = received_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
     let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
     let inline = match ioam.mode {
         IoamMode::Inline => true,

@@ -23,7 +23,7 @@ use crate::tunnel::find::{
     is_tunnelled, key_of, not_forwarded, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
-use crate::tunnel::hook::came_by;
+use crate::tunnel::hook::note_input;
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside};
@@ -433,7 +433,7 @@ pub(crate) fn come_out<const COUNT: bool>(
     (lookup, forward4, forward6): (LookupId, bool, bool),
     inside: InnerProtocol,
 ) -> Verdict {
-    came_by(view, &mut meta.packet, Some(meta.ingress));
+    note_input(view, &mut meta.packet, Some(meta.ingress));
     let bytes = meta.packet.bytes();
     match inside {
         InnerProtocol::Ip4 => match ipv4_check(bytes) {

@@ -14,7 +14,7 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
 use crate::tunnel::entropy::{flow_label, source_port};
-use crate::tunnel::hook::{came_by, put_in};
+use crate::tunnel::hook::{note_input, put_in};
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
@@ -478,7 +478,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     meta.extra.sequence = sequence;
     meta.wrapped(outer, frame);
     // Linux: `skb_scrub_packet`.
-    came_by(view, &mut meta.packet, None);
+    note_input(view, &mut meta.packet, None);
     if inside == InnerProtocol::Mpls {
         meta.extra.flags |= OPAQUE;
     }

@@ -63,9 +63,9 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     encapsulate_in(path, view, meta, id, trace)
 }
 
-/// Takes note of the link that a packet has come in by now, for filters at egress, if there are any that ask.
+/// Takes note of the link that a packet has come in by now, for filters at egress that look at it.
 #[inline]
-pub(super) fn came_by(view: &View<'_>, packet: &mut Packet, link: Option<LinkId>) {
+pub(super) fn note_input(view: &View<'_>, packet: &mut Packet, link: Option<LinkId>) {
     if view.tables.reads_input() {
         let link = link.and_then(|id| Some((id.0 + 1, view.link(id)?.ifindex)));
         let (received_by, received_index) = link.unwrap_or((NO_LINK, 0));
