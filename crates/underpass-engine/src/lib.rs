@@ -11,6 +11,7 @@ pub mod counters;
 pub mod drops;
 mod flow;
 pub mod hmac;
+pub mod in_kernel;
 pub mod limiter;
 pub mod lpm;
 pub mod memory;

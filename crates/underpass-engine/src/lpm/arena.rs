@@ -11,12 +11,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use crate::in_kernel::region::Region;
 use crate::publish::{Retirer, Stamp};
 
 /// Zeroed words of memory, backed where they are used.
 pub(crate) struct Words<T = AtomicU64> {
     base: *const T,
     mask: usize,
+    /// Where they begin in the region that programs in the kernel read, if they are in it, or else 0.
+    offset: u32,
     /// The memory that `base` points into.
     memory: Arc<dyn Send + Sync>,
 }
@@ -29,7 +32,7 @@ unsafe impl<T: Atomic> Sync for Words<T> {}
 
 impl<T> Clone for Words<T> {
     fn clone(&self) -> Self {
-        Self { base: self.base, mask: self.mask, memory: Arc::clone(&self.memory) }
+        Self { base: self.base, mask: self.mask, offset: self.offset, memory: Arc::clone(&self.memory) }
     }
 }
 
@@ -67,8 +70,25 @@ impl<T: Atomic> Words<T> {
         Self::map(bits, pages).unwrap_or_else(|| {
             // SAFETY: what `Atomic` promises.
             let words: Arc<[T]> = unsafe { Arc::new_zeroed_slice(1 << bits).assume_init() };
-            Self { base: words.as_ptr(), mask: (1 << bits) - 1, memory: Arc::new(words) }
+            Self { base: words.as_ptr(), mask: (1 << bits) - 1, offset: 0, memory: Arc::new(words) }
         })
+    }
+
+    /// The same in a region, if that has room.
+    pub(crate) fn within(region: &Region, bits: u32) -> Option<Self> {
+        let piece = region.take(size_of::<T>() << bits)?;
+        let base = piece.base().cast_const().cast();
+        Some(Self { base, mask: (1 << bits) - 1, offset: piece.offset(), memory: Arc::new(piece) })
+    }
+
+    /// The same in a region, if there is one and it has room, or else not.
+    pub(crate) fn shared(region: Option<&Region>, bits: u32, pages: Pages) -> Self {
+        region.and_then(|region| Self::within(region, bits)).unwrap_or_else(|| Self::exactly(bits, pages))
+    }
+
+    /// Where they begin in the region that programs in the kernel read; 0: they are in none.
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
     }
 
     fn map(bits: u32, pages: Pages) -> Option<Self> {
@@ -86,7 +106,12 @@ impl<T: Atomic> Words<T> {
                 Pages::Huge => memmap2::Advice::HugePage,
             });
         }
-        Some(Self { base: mapped.as_ptr().cast(), mask: (1 << bits) - 1, memory: Arc::new(mapped) })
+        Some(Self {
+            base: mapped.as_ptr().cast(),
+            mask: (1 << bits) - 1,
+            offset: 0,
+            memory: Arc::new(mapped),
+        })
     }
 
     /// The words, to be read or written.
@@ -110,7 +135,7 @@ impl<T: Atomic> Words<T> {
         }
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.mask + 1
     }
 }
@@ -175,6 +200,7 @@ const PATIENCE: usize = 512;
 /// The control thread's side of the reservation that all tables of a family share.
 pub(crate) struct Arena {
     words: Words,
+    region: Option<Region>,
     next: usize,
     free: [Vec<Block>; SIZES.len()],
     leaving: VecDeque<(Stamp, Block, u8)>,
@@ -187,8 +213,18 @@ impl Arena {
     pub(crate) const UNIT: usize = UNIT;
 
     pub(crate) fn new(bits: u32) -> Self {
+        Self::of(Words::reserve(bits, Pages::Huge), None)
+    }
+
+    /// One in a region, if that has room.
+    pub(crate) fn within(region: &Region, bits: u32) -> Option<Self> {
+        Some(Self::of(Words::within(region, bits)?, Some(region.clone())))
+    }
+
+    fn of(words: Words, region: Option<Region>) -> Self {
         Self {
-            words: Words::reserve(bits, Pages::Huge),
+            words,
+            region,
             // Block 0 is nobody's.
             next: 2,
             free: std::array::from_fn(|_| Vec::new()),
@@ -200,6 +236,16 @@ impl Arena {
 
     pub(crate) fn words(&self) -> &Words {
         &self.words
+    }
+
+    /// The region that it is in.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        self.region.as_ref()
+    }
+
+    /// How many blocks wait for readers to move on.
+    pub(crate) fn waiting(&self) -> usize {
+        self.leaving.len()
     }
 
     /// Bytes of the blocks in use.
@@ -232,8 +278,11 @@ impl Arena {
         (block as Block, class)
     }
 
+    /// Classes of blocks.
+    pub(crate) const CLASSES: usize = SIZES.len();
+
     /// Words of the blocks of a class.
-    pub(super) fn size_of_class(class: usize) -> usize {
+    pub(crate) fn size_of_class(class: usize) -> usize {
         SIZES.get(class).map_or(0, |size| usize::from(*size) * UNIT)
     }
 

@@ -105,7 +105,7 @@ impl<A: Address> Lpm<A> {
             root.prefetch((address.window(0) >> 48) as usize);
             *bytes = address.spread();
         }
-        let covers = self.covered.load(Acquire) != 0;
+        let covers = self.covered();
         for (lane, address) in addresses.iter().enumerate().take(LANES) {
             let entry = Entry(root.word((address.window(0) >> 48) as usize).load(Acquire));
             let window = address.window(ROOT);
@@ -139,7 +139,7 @@ impl<A: Address> Lpm<A> {
                 active += usize::from(leads_on);
             }
         }
-        let default = self.default.load(Acquire);
+        let default = self.default();
         let mut odd = 0;
         for (leaf, found) in leaves.iter_mut().zip(found) {
             let found = if found == NONE { default } else { found };

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::arena::{Arena, Block, UNIT, View};
 use super::entry::{Entry, Kind, MOST, NONE};
 use super::node::{self, Node};
-use super::{Address, COVERS, Lpm, MAX_LEAF, Mark, ROOT, SHORTS, record};
+use super::{Address, COVERED, COVERS, DEFAULT, Lpm, MAX_LEAF, Mark, ROOT, SHORTS, record};
 use crate::publish::Retirer;
 
 /// Most bits between a slot and the node that it leads to.
@@ -228,7 +228,7 @@ impl<A: Address> Edit<'_, A> {
         }
         word.store(leaf.unwrap_or(NONE).into(), Relaxed);
         if len == 0 {
-            self.table.default.store(leaf.unwrap_or(NONE), Release);
+            self.table.root.word(DEFAULT).store(leaf.unwrap_or(NONE).into(), Release);
             return previous;
         }
         // What the slots show that showed this prefix: its leaf, or the next shorter prefix.
@@ -242,7 +242,10 @@ impl<A: Address> Edit<'_, A> {
                 })
                 .unwrap_or(0),
         };
-        self.table.covered.store(1, Release);
+        if !self.table.covered() && self.table.root.offset() != 0 {
+            Lpm::<A>::touch(&self.table.root, COVERS);
+        }
+        self.table.root.word(COVERED).store(1, Release);
         let first = (address.window(0) >> 48) as usize;
         for slot in first..first + (1 << (ROOT - len)) {
             let word = self.table.root.word(COVERS + slot);

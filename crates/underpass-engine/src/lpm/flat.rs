@@ -147,7 +147,7 @@ impl Layout {
     #[inline(always)]
     pub(crate) fn leaf<A: Address>(&self, table: &Lpm<A>, address: A) -> Option<u32> {
         let mark = self.mark(table, address);
-        select(mark == NONE, table.default.load(Acquire), mark).checked_sub(1)
+        select(mark == NONE, table.default(), mark).checked_sub(1)
     }
 
     /// Its mark; that of the default only where the trie is consulted.
@@ -179,7 +179,7 @@ impl Layout {
     #[inline(always)]
     pub(super) fn leaves<A: Address>(&self, table: &Lpm<A>, addresses: &[A], leaves: &mut [u32]) {
         addresses.iter().for_each(|address| self.prefetch(*address));
-        let default = table.default.load(Acquire);
+        let default = table.default();
         let mut deep = [0u8; LANES];
         let mut count = 0;
         for (n, (address, leaf)) in addresses.iter().zip(leaves.iter_mut()).enumerate() {

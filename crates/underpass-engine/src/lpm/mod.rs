@@ -34,6 +34,7 @@ pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;
 pub(crate) use flat::Layout;
+pub(crate) use node::{ENTRIES as NODE_ENTRIES, META as NODE_META};
 
 use crate::publish::Guard;
 
@@ -50,9 +51,13 @@ pub const MAX_LEAF: u32 = (1 << 24) - 2;
 const ROOT: u8 = 16;
 /// Where in a root the leaves of prefixes shorter than [`ROOT`] begin, painted on the slots that they
 /// cover: the prefix's length << 32 | its mark, or 0.
-const COVERS: usize = 1 << ROOT;
+pub(crate) const COVERS: usize = 1 << ROOT;
 /// Where in a root these prefixes themselves begin, each at 1 and its bits: its mark, or 0.
 const SHORTS: usize = 2 << ROOT;
+/// Where in a root the mark of the prefix of no bits is: its leaf + 1, or 0.
+pub(crate) const DEFAULT: usize = 3 << ROOT;
+/// Where it says whether a prefix of 1 to 15 bits was ever there.
+pub(crate) const COVERED: usize = DEFAULT + 1;
 /// Words of a root, as a power of two.
 const ROOT_BITS: u32 = ROOT as u32 + 2;
 
@@ -185,10 +190,6 @@ impl Address for u128 {
 pub struct Lpm<A> {
     root: Words,
     arena: Words,
-    /// The mark of the prefix of no bits: its leaf + 1, or 0.
-    default: AtomicU32,
-    /// Whether a prefix of 1 to 15 bits was ever there.
-    covered: AtomicU32,
     routes: AtomicU32,
     flat: Flat,
     address: PhantomData<A>,
@@ -197,15 +198,42 @@ pub struct Lpm<A> {
 impl<A: Address> Lpm<A> {
     /// An empty table, whose nodes will lie in `arena`.
     pub(crate) fn new(arena: &Arena) -> Self {
+        let root = Words::shared(arena.region(), ROOT_BITS, Pages::Small);
+        if root.offset() != 0 {
+            // A program that reads memory that is not there yet finds zeros too, but slowly.
+            Self::touch(&root, 0);
+        }
         Self {
-            root: Words::exactly(ROOT_BITS, Pages::Small),
+            root,
             arena: arena.words().clone(),
-            default: AtomicU32::new(NONE),
-            covered: AtomicU32::new(0),
             routes: AtomicU32::new(0),
             flat: Flat::default(),
             address: PhantomData,
         }
+    }
+
+    /// Has memory for 65,536 words from `first` on.
+    fn touch(root: &Words, first: usize) {
+        /// Words of a page.
+        const PAGE: usize = 512;
+        (first..first + (1 << ROOT)).step_by(PAGE).for_each(|at| root.word(at).store(0, Relaxed));
+    }
+
+    /// Where the root begins in the region that programs in the kernel read; 0: they cannot walk this table.
+    pub(crate) fn root_in_kernel(&self) -> u32 {
+        if self.arena.offset() == 0 { 0 } else { self.root.offset() }
+    }
+
+    /// The mark of the prefix of no bits: its leaf + 1, or 0.
+    #[inline(always)]
+    fn default(&self) -> Mark {
+        self.root.word(DEFAULT).load(Acquire) as Mark
+    }
+
+    /// Whether a prefix of 1 to 15 bits was ever there.
+    #[inline(always)]
+    fn covered(&self) -> bool {
+        self.root.word(COVERED).load(Acquire) != 0
     }
 
     /// How many prefixes the table has.
@@ -277,7 +305,7 @@ impl<A: Address> Lpm<A> {
     #[inline(always)]
     fn below_or_default(&self, address: A, entry: Entry) -> Mark {
         let found = self.below(address, entry);
-        if found == NONE { self.default.load(Acquire) } else { found }
+        if found == NONE { self.default() } else { found }
     }
 
     /// Walks on from an entry of the root that does not end the search; says nothing of the default.
@@ -327,7 +355,7 @@ impl<A: Address> Lpm<A> {
     /// What prefixes of 1 to 15 bits say about a slot of the root.
     #[inline]
     fn root_cover(&self, slot: usize) -> Mark {
-        if self.covered.load(Acquire) == 0 {
+        if !self.covered() {
             return NONE;
         }
         self.root.word(COVERS + slot).load(Acquire) as Mark

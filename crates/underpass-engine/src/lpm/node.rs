@@ -33,9 +33,9 @@ use super::entry::{Entry, Kind};
 const MARK: u64 = (1 << 30) - 1;
 
 /// Which word of a node is meta.
-const META: usize = 32;
+pub(crate) const META: usize = 32;
 /// Which word of a node is the first entry.
-pub(super) const ENTRIES: usize = 33;
+pub(crate) const ENTRIES: usize = 33;
 /// Most entries: what a byte can name.
 const MOST: usize = 256;
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{HookId, IoamLink, LookupId, QdiscId};
 use crate::buffer::PortId;
 use crate::hmac::Require;
+use crate::in_kernel::records::OfDevice;
 
 /// A link of the router, as the packet path needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +79,8 @@ pub struct Link {
     pub ifb: bool,
     /// Whether it is a `dummy` of the router's own: what is sent by its port ends there.
     pub swallows: bool,
+    /// The programs of its device that carry packets in the kernel; `None`: it has none.
+    pub programs: Option<OfDevice>,
 }
 
 impl Link {

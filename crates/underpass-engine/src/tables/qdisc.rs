@@ -343,6 +343,7 @@ impl Writer {
         let stored = root.map(|root| StoredQdisc::new(root, version, old, self.counters.len()));
         let reads = |qdisc: Option<&StoredQdisc>| qdisc.is_some_and(|qdisc| qdisc.root.reads_priority());
         tables.priorities.replace_reader(reads(old), reads(stored.as_ref()));
+        self.record_common();
         let replaced = tables.qdiscs.replace(id, stored, &mut self.retirer);
         // After the qdisc itself: who sees the number sees the qdisc.
         tables.qdisc_changes.store(version, Ordering::Release);

@@ -2,6 +2,7 @@
 
 mod action;
 mod fib;
+mod records;
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -16,6 +17,8 @@ use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
 use crate::drops::DropReason;
 use crate::hmac::Keys;
+use crate::in_kernel::Programs;
+use crate::in_kernel::records::{NODE_BITS, Records};
 use crate::limiter::Nanos;
 use crate::lpm::Arena;
 use crate::publish::{self, Guard, Ids, Retirer};
@@ -70,6 +73,10 @@ pub struct Writer {
     pub(super) retirer: Retirer,
     /// The nodes of all forwarding tables.
     arena: Arena,
+    /// What programs in the kernel read, and what they have counted.
+    records: Option<Records>,
+    /// Programs in the kernel, as one more reader, which is where they were when they were last waited for.
+    in_programs: publish::Reader,
     pub(super) counters: Vec<Arc<Counters>>,
     links: Ids,
     actions: Ids,
@@ -104,11 +111,14 @@ const ARENA_BITS: u32 = 31;
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 macro_rules! objects {
-    ($($what:literal $slab:ident: $object:ident, $id:ident, $add:ident, $set:ident, $remove:ident;)+) => {$(
+    (
+        $($what:literal $slab:ident: $object:ident, $id:ident, $add:ident, $set:ident, $remove:ident, $record:ident;)+
+    ) => {$(
         #[doc = concat!("Adds ", $what, ". Beyond the room for them the id names nothing.")]
         pub fn $add(&mut self, object: $object) -> $id {
             let Some((id, _)) = self.$slab.take(&self.retirer) else { return $id(NOWHERE) };
             self.tables.$slab.replace(id, Some(object.into()), &mut self.retirer);
+            self.$record($id(id));
             $id(id)
         }
 
@@ -116,6 +126,7 @@ macro_rules! objects {
         pub fn $set(&mut self, id: $id, object: $object) {
             if self.tables.$slab.peek(id.0, &self.retirer).is_some() {
                 self.tables.$slab.replace(id.0, Some(object.into()), &mut self.retirer);
+                self.$record(id);
                 self.tables.has_changed6();
             }
         }
@@ -123,6 +134,7 @@ macro_rules! objects {
         #[doc = concat!("Removes ", $what, ", if the id names one.")]
         pub fn $remove(&mut self, id: $id) {
             if self.tables.$slab.replace(id.0, None, &mut self.retirer) {
+                self.$record(id);
                 self.tables.has_changed6();
                 self.$slab.give(id.0, &self.retirer);
             }
@@ -133,20 +145,32 @@ macro_rules! objects {
 impl Writer {
     /// Empty tables for so many workers, and what each of these needs.
     pub fn new(workers: usize) -> (Self, Arc<Tables>, Vec<Reader>) {
-        let (writer, tables, readers, _) = Self::watched(workers, 0);
+        let (writer, tables, readers, _) = Self::watched(workers, 0, None);
         (writer, tables, readers)
     }
 
     /// The same, and what so many need who only tell what ids in the tables stand for: they count nothing, and have no
-    /// part in the sums.
-    pub fn watched(workers: usize, watchers: usize) -> (Self, Arc<Tables>, Vec<Reader>, Vec<Reader>) {
-        let (retirer, readers) = publish::domain(workers + watchers);
-        let arena = Arena::new(ARENA_BITS);
+    /// part in the sums. With programs in the kernel which read the tables too, as far as their region has room.
+    pub fn watched(
+        workers: usize,
+        watchers: usize,
+        programs: Option<Programs>,
+    ) -> (Self, Arc<Tables>, Vec<Reader>, Vec<Reader>) {
+        let (retirer, mut readers) = publish::domain(workers + watchers + 1);
+        let nodes = programs.as_ref().and_then(|programs| Arena::within(&programs.region, NODE_BITS));
+        let records = programs.filter(|_| nodes.is_some()).and_then(Records::new);
+        let arena = nodes.unwrap_or_else(|| Arena::new(ARENA_BITS));
         let tables = Arc::new(Tables::new(&retirer, &arena));
+        let mut in_programs = readers.remove(workers + watchers);
+        if records.is_some() {
+            let _ = in_programs.enter();
+        }
         let reader = |(number, reader)| Reader { reader, counters: Arc::default(), number };
         let mut readers: Vec<Reader> = readers.into_iter().enumerate().map(reader).collect();
         let watchers = readers.split_off(workers);
         let writer = Self {
+            records,
+            in_programs,
             counters: readers.iter().map(|reader| reader.counters.clone()).collect(),
             links: Ids::new(tables.links.capacity()),
             actions: Ids::new(tables.actions.capacity()),
@@ -169,12 +193,13 @@ impl Writer {
             retirer,
             arena,
         };
+        writer.record_common();
         (writer, tables, readers, watchers)
     }
 
     objects! {
-        "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
-        "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
+        "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop, record_next_hop;
+        "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup, record_lookup;
     }
 
     /// Puts other keys of HMAC TLVs in the place of those that there are.
@@ -202,6 +227,7 @@ impl Writer {
         self.link_bases.insert(id, base);
         self.tables.link_changed(None, Some(&link));
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
+        self.record_link(id, 0);
         self.point_port(port, id.0);
         id
     }
@@ -212,10 +238,11 @@ impl Writer {
         if old.port != link.port {
             self.release_port(old.port, id.0);
         }
-        let port = link.port;
+        let (port, ifindex) = (link.port, old.ifindex);
         self.tables.link_changed(Some(old), Some(&link));
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
+        self.record_link(id, ifindex);
         self.point_port(port, id.0);
     }
 
@@ -223,9 +250,11 @@ impl Writer {
     pub fn remove_link(&mut self, id: LinkId) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
         self.release_port(old.port, id.0);
+        let ifindex = old.ifindex;
         self.tables.link_changed(Some(old), None);
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
+        self.record_link(id, ifindex);
         self.links.give(id.0, &self.retirer);
     }
 
@@ -327,6 +356,7 @@ impl Writer {
     pub fn add_tc_counter(&mut self) -> TcCounterId {
         let Some((id, _)) = self.tc_counters.take(&self.retirer) else { return TcCounterId(NOWHERE) };
         self.counters.iter().for_each(|counters| counters.reset_tc(TcCounterId(id)));
+        self.records.iter().for_each(|records| records.counters.reset_tc(TcCounterId(id)));
         TcCounterId(id)
     }
 
@@ -341,6 +371,7 @@ impl Writer {
     pub fn tc_count(&self, id: TcCounterId) -> TcCount {
         let mut sum = TcCount::default();
         self.counters.iter().for_each(|counters| sum += counters.read_tc(id));
+        self.records.iter().for_each(|records| sum += records.counters.tc(id));
         sum
     }
 
@@ -375,6 +406,7 @@ impl Writer {
     fn sum_link(&self, id: LinkId, way: Direction) -> Count {
         let mut sum = Count::default();
         self.counters.iter().for_each(|counters| sum += counters.read_link(id, way));
+        self.records.iter().for_each(|records| sum += records.counters.link(id, way));
         sum
     }
 
@@ -386,7 +418,8 @@ impl Writer {
     /// What became of all packets, summed over the workers.
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
-        for totals in self.counters.iter().map(|counters| counters.totals()) {
+        let programs = self.records.iter().map(|records| records.counters.totals());
+        for totals in self.counters.iter().map(|counters| counters.totals()).chain(programs) {
             sum.received += totals.received;
             sum.generated += totals.generated;
             sum.sent += totals.sent;
@@ -449,18 +482,24 @@ impl Writer {
     fn counted(&self, id: CounterId) -> Count {
         let mut sum = Count::default();
         self.counters.iter().for_each(|counters| sum += counters.read(id));
+        self.records.iter().for_each(|records| sum += records.counters.object(id));
         sum
     }
 
     /// How many packets all workers have dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.counters.iter().map(|counters| counters.dropped(reason)).sum()
+        let programs = self.records.iter().map(|records| records.counters.dropped(reason));
+        self.counters.iter().map(|counters| counters.dropped(reason)).chain(programs).sum()
     }
 
-    /// Frees what no worker can hold any more. To be called now and then; never waits.
+    /// Frees what no worker can hold any more, and no program since [`Writer::leave_programs`]. To be called now and then;
+    /// never waits.
     pub fn reclaim(&mut self) {
         self.retirer.reclaim();
         self.arena.reclaim(&self.retirer);
+        if let Some(records) = &mut self.records {
+            records.reclaim(&self.retirer);
+        }
     }
 
     /// Whether there is memory for another route. If not, inserting one does nothing.
@@ -521,6 +560,7 @@ mod tests {
             ingress_qdisc: None,
             ifb: false,
             swallows: false,
+            programs: None,
         }
     }
 

@@ -69,6 +69,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
+        programs: None,
     }
 }
 

@@ -169,6 +169,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
+        programs: None,
         mpls: false,
     }
 }

@@ -38,6 +38,8 @@ impl Writer {
 
     fn replace_action(&mut self, id: u32, action: Option<Action>) -> bool {
         self.tables.set_lead(id, action.as_ref());
-        self.tables.actions.replace(id, action, &mut self.retirer)
+        let before = self.tables.actions.replace(id, action, &mut self.retirer);
+        self.record_action(id);
+        before
     }
 }

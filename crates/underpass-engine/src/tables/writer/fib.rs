@@ -74,14 +74,18 @@ impl Writer {
     pub fn insert4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8, action: ActionId) -> Option<ActionId> {
         let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
-        edit.insert(prefix.to_bits(), len, action.0).map(ActionId)
+        let before = edit.insert(prefix.to_bits(), len, action.0).map(ActionId);
+        self.follow_programs();
+        before
     }
 
     /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
     pub fn remove4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8) -> Option<ActionId> {
         let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
-        edit.remove(prefix.to_bits(), len).map(ActionId)
+        let before = edit.remove(prefix.to_bits(), len).map(ActionId);
+        self.follow_programs();
+        before
     }
 
     /// The action of the longest prefix that covers `address`.
@@ -103,6 +107,7 @@ impl Writer {
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
         let before = edit.insert(prefix.to_bits(), len, action.0).map(ActionId);
         self.tables.has_changed6();
+        self.follow_programs();
         before
     }
 
@@ -112,6 +117,7 @@ impl Writer {
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
         let before = edit.remove(prefix.to_bits(), len).map(ActionId);
         self.tables.has_changed6();
+        self.follow_programs();
         before
     }
 

@@ -1,0 +1,14 @@
+//! How tries lie in memory, for programs that walk them: [`crate::lpm`].
+
+use crate::lpm;
+
+/// Which word of a node is its meta word.
+pub const NODE_META: i16 = lpm::NODE_META as i16;
+/// Which word of a node is its first entry.
+pub const NODE_ENTRIES: i16 = lpm::NODE_ENTRIES as i16;
+/// Where in a root, in bytes, the leaves of short prefixes are painted.
+pub const COVERS: i32 = (lpm::COVERS * 8) as i32;
+/// Where in a root, in bytes, the mark of the prefix of no bits is.
+pub const DEFAULT: i32 = (lpm::DEFAULT * 8) as i32;
+/// Where it says whether there ever was a short prefix.
+pub const COVERED: i32 = (lpm::COVERED * 8) as i32;

@@ -1,0 +1,454 @@
+//! What programs read of links, look-ups, next hops and actions, each in a few words.
+//!
+//! The first word of a record has its own length in words in its highest byte. All numbers are in the machine's byte order; addresses and headers as on the wire. An address of a record, of a trie or
+//! of a counter is how far it lies behind the first byte of the region. Where a record names another, it has the address of
+//! the *slot* that holds the address of that, as it may be replaced by itself; a slot of 0 is one without a record.
+
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Relaxed, Release},
+};
+
+use super::Programs;
+use super::counters::{self, ProgramCounters};
+use crate::counters::{CounterId, Direction};
+use crate::hmac::Require;
+use crate::lpm::{Arena, Words};
+use crate::publish::Retirer;
+use crate::tables::{
+    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Lookup, LookupId, NextHopId,
+    StoredNextHop, Via,
+};
+
+/// Why a worker was given a packet that a program might have carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+#[repr(u32)]
+pub enum MissCause {
+    /// Not IP, a VLAN, or for another station.
+    Frame,
+    /// A header that is malformed, has options or extensions, or an address that is not simply forwarded.
+    Header,
+    /// Policy rules, more than two tables, or forwarding is off.
+    Tables,
+    /// No route.
+    NoRoute,
+    /// What the route or the SID says no program does.
+    Action,
+    /// What the SID needs is not in the packet.
+    Segments,
+    /// TTL or hop limit is used up.
+    HopLimit,
+    /// The neighbour is not resolved, or a qdisc, filters or another driver are where it would leave.
+    NextHop,
+    /// Longer than the link takes.
+    TooLong,
+    /// A large segment of which the program does not know how long its parts are.
+    Segment,
+    /// The kernel cannot put in or take out headers here.
+    Room,
+    /// A filter or a qdisc looks at what comes in.
+    Hooked,
+    /// Packets are traced.
+    Traced,
+}
+
+impl MissCause {
+    /// All of them.
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Its name, as `underpass stats` writes it.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Kinds of actions, in byte 0 of their records.
+pub mod kind {
+    /// To a next hop: its slot at 8.
+    pub const FORWARD: u8 = 1;
+    /// Drop silently: `blackhole`.
+    pub const BLACKHOLE: u8 = 2;
+    /// SRv6 End: flavours in byte 1 ([`super::PSP`], [`super::NEXT_CSID`]); for NEXT-CSID at 16 and 24 the bits of the
+    /// locator block in either half of an address, as numbers, and at 12 the bits to move by.
+    pub const END: u8 = 3;
+    /// End.X: the slot of the next hop at 8, flavours as of [`END`].
+    pub const X: u8 = 4;
+    /// End.T: the slot of the look-up at 8, flavours as of [`END`].
+    pub const T: u8 = 5;
+    /// End.DX2: the slot of the link at 8.
+    pub const DX2: u8 = 6;
+    /// End.DX4: the slot of the next hop at 8.
+    pub const DX4: u8 = 7;
+    /// End.DX6.
+    pub const DX6: u8 = 8;
+    /// End.DT4: the slot of the look-up at 8.
+    pub const DT4: u8 = 9;
+    /// End.DT6.
+    pub const DT6: u8 = 10;
+    /// End.DT46.
+    pub const DT46: u8 = 11;
+    /// H.Encaps: the slot of the next hop at 8, at 12 that of the look-up it was found by, the header from 16 on, its
+    /// length at 2.
+    pub const ENCAPS: u8 = 12;
+}
+
+/// End, End.X, End.T: penultimate segment pop.
+pub const PSP: u8 = 1;
+/// End, End.X, End.T: NEXT-CSID.
+pub const NEXT_CSID: u8 = 2;
+
+/// A link: packets that come in by it may be carried.
+pub const IN: u16 = 1;
+/// Packets may be sent by it.
+pub const OUT: u16 = 2;
+/// To the other end of the veth pair at once.
+pub const PEER: u16 = 4;
+/// IPv4 is forwarded.
+pub const FORWARD4: u16 = 8;
+/// IPv6 is forwarded.
+pub const FORWARD6: u16 = 16;
+
+/// What a program may do with packets that leave by a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    /// Nothing: all that leaves is the kernel's or the workers' to send.
+    Not,
+    /// Send it by the device.
+    Redirect,
+    /// Give it to the other end of the veth pair, in another namespace.
+    Peer,
+}
+
+/// The programs of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfDevice {
+    /// The interface index of the device by which workers get what no program carries.
+    pub misses: u32,
+    /// What is done with what leaves by it.
+    pub leaving: Leaving,
+}
+
+/// Where programs find what; all addresses in the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Places {
+    /// Slots of links, by the index of the interface, below [`MOST_INTERFACES`].
+    pub interfaces: u32,
+    /// Slots of actions, by what a trie's mark says, less 1.
+    pub actions: u32,
+    /// The nodes of tries.
+    pub nodes: u32,
+    /// Bytes of the blocks that nodes are in, a word a class.
+    pub sizes: u32,
+    /// What is so for all packets: at 0 the bits of the first word of an IPv4 header that must be those of version 4 and no
+    /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets.
+    pub common: u32,
+    /// The counters of the first processor.
+    pub counters: u32,
+}
+
+/// Interface indexes that have slots.
+pub const MOST_INTERFACES: u32 = 1 << INTERFACE_BITS;
+const INTERFACE_BITS: u32 = 16;
+const LINK_BITS: u32 = counters::MOST_LINKS.trailing_zeros();
+const LOOKUP_BITS: u32 = 16;
+const NEXT_HOP_BITS: u32 = 20;
+const ACTION_BITS: u32 = 24;
+/// Words for records, as a power of two.
+const RECORD_BITS: u32 = 25;
+/// Words for the nodes of tries.
+pub(crate) const NODE_BITS: u32 = 28;
+
+/// Bytes of a word.
+const WORD: usize = 8;
+
+/// The records, and who keeps them.
+pub(crate) struct Records {
+    interfaces: Words<AtomicU32>,
+    links: Words<AtomicU32>,
+    lookups: Words<AtomicU32>,
+    next_hops: Words<AtomicU32>,
+    actions: Words<AtomicU32>,
+    blocks: Arena,
+    sizes: Words,
+    common: Words<AtomicU32>,
+    pub(crate) counters: ProgramCounters,
+    wait: Box<dyn Fn() + Send>,
+}
+
+impl Records {
+    /// None yet. `None`: the region has no room.
+    pub(crate) fn new(programs: Programs) -> Option<Self> {
+        let Programs { region, processors, wait } = programs;
+        let sizes: Words = Words::within(&region, Arena::CLASSES.next_power_of_two().trailing_zeros())?;
+        for class in 0..Arena::CLASSES {
+            sizes.word(class).store((Arena::size_of_class(class) * WORD) as u64, Relaxed);
+        }
+        Some(Self {
+            sizes,
+            common: Words::within(&region, 1)?,
+            interfaces: Words::within(&region, INTERFACE_BITS)?,
+            links: Words::within(&region, LINK_BITS)?,
+            lookups: Words::within(&region, LOOKUP_BITS)?,
+            next_hops: Words::within(&region, NEXT_HOP_BITS)?,
+            actions: Words::within(&region, ACTION_BITS)?,
+            blocks: Arena::within(&region, RECORD_BITS)?,
+            counters: ProgramCounters::new(&region, processors)?,
+            wait,
+        })
+    }
+
+    /// Where programs find them, and the nodes of tries.
+    pub(crate) fn places(&self, nodes: &Arena) -> Places {
+        Places {
+            interfaces: self.interfaces.offset(),
+            actions: self.actions.offset(),
+            nodes: nodes.words().offset(),
+            counters: self.counters.offset(),
+            sizes: self.sizes.offset(),
+            common: self.common.offset(),
+        }
+    }
+
+    /// Which of the first bits of an IPv4 header must be those of a plain packet.
+    pub(crate) fn set_plain_bits4(&self, bits: u32) {
+        self.common.word(0).store(bits, Relaxed);
+    }
+
+    /// Has workers get all packets, or no longer.
+    pub(crate) fn set_aside(&self, aside: bool) {
+        self.common.word(1).store(aside.into(), Relaxed);
+    }
+
+    /// Waits until no program runs that may have seen what was there before.
+    pub(crate) fn wait(&self) {
+        (self.wait)();
+    }
+
+    /// Blocks that wait for readers to move on.
+    pub(crate) fn waiting(&self) -> usize {
+        self.blocks.waiting()
+    }
+
+    /// Makes the blocks that readers have left free to be used again.
+    pub(crate) fn reclaim(&mut self, retirer: &Retirer) {
+        self.blocks.reclaim(retirer);
+    }
+
+    /// Puts a link's record into its slot, which is the interface's too.
+    pub(crate) fn set_link(&mut self, id: LinkId, link: Option<&Link>, before: u32, retirer: &Retirer) {
+        let record = link.filter(|_| id.0 < counters::MOST_LINKS).and_then(|link| self.link(id, link));
+        self.links.put(&mut self.blocks, id.0, record.clone(), retirer);
+        let ifindex = link.map_or(before, |link| link.ifindex);
+        if before != ifindex {
+            self.interfaces.put(&mut self.blocks, before, None, retirer);
+        }
+        self.interfaces.put(&mut self.blocks, ifindex, record, retirer);
+    }
+
+    /// ```text
+    /// 0: interface index; 4: flags; 8: slot of the look-up; 12: counters, relative to a processor's
+    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses
+    /// ```
+    fn link(&self, id: LinkId, link: &Link) -> Option<Vec<u64>> {
+        let device = link.programs?;
+        let plain = link.up
+            && link.port.is_some()
+            && !link.vrf
+            && link.ingress.is_none()
+            && link.ingress_qdisc.is_none()
+            && link.require_hmac != Require::Always
+            && !link.ifb
+            && !link.swallows;
+        let mut flags = if plain { IN } else { 0 };
+        if link.up && !link.classifies_egress() {
+            flags |= match device.leaving {
+                Leaving::Not => 0,
+                Leaving::Redirect => OUT,
+                Leaving::Peer => OUT | PEER,
+            };
+        }
+        flags |= if link.forward4 { FORWARD4 } else { 0 } | if link.forward6 { FORWARD6 } else { 0 };
+        let [a, b, c, d, e, f] = link.mac;
+        Some(vec![
+            pair(link.ifindex, flags.into()),
+            pair(self.lookups.slot(link.lookup.0)?, counters::link_at(id, Direction::Receive)),
+            u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            pair(link.mtu, device.misses),
+        ])
+    }
+
+    /// Puts the record of an order of tables into its slot. `root4` and `root6`: where tries begin.
+    ///
+    /// ```text
+    /// 8: first table of IPv4; 12: second; 16: first of IPv6; 20: second
+    /// ```
+    ///
+    /// A first table of 0 says that there is none that programs know; a second, that there is no more.
+    pub(crate) fn set_lookup(
+        &mut self,
+        id: LookupId,
+        lookup: Option<&Lookup>,
+        roots: (&dyn Fn(u32) -> u32, &dyn Fn(u32) -> u32),
+        retirer: &Retirer,
+    ) {
+        let tables = |tables: Vec<u32>, rules: bool, root: &dyn Fn(u32) -> u32| {
+            let roots: Vec<u32> = tables.into_iter().map(root).collect();
+            match roots[..] {
+                _ if rules || roots.contains(&0) => pair(0, 0),
+                [one] => pair(one, 0),
+                [one, other] => pair(one, other),
+                _ => pair(0, 0),
+            }
+        };
+        let record = lookup.map(|lookup| {
+            let fibs4 = lookup.fibs4.iter().map(|fib| fib.0).collect();
+            let fibs6 = lookup.fibs6.iter().map(|fib| fib.0).collect();
+            vec![
+                0,
+                tables(fibs4, !lookup.rules4.is_empty(), roots.0),
+                tables(fibs6, !lookup.rules6.is_empty(), roots.1),
+            ]
+        });
+        self.lookups.put(&mut self.blocks, id.0, record, retirer);
+    }
+
+    /// Puts a next hop's record into its slot.
+    ///
+    /// ```text
+    /// 0: slot of its link; 8: longest packet; 12: destination and source MAC address
+    /// ```
+    pub(crate) fn set_next_hop(
+        &mut self,
+        id: NextHopId,
+        next_hop: Option<&StoredNextHop>,
+        retirer: &Retirer,
+    ) {
+        let record = next_hop.filter(|next_hop| next_hop.plain_mtu != 0).and_then(|next_hop| {
+            let [a, b, c, d, rest @ ..] = next_hop.mac;
+            Some(vec![
+                pair(self.links.slot(next_hop.link.0)?, 0),
+                pair(next_hop.plain_mtu, u32::from_ne_bytes([a, b, c, d])),
+                u64::from_ne_bytes(rest),
+            ])
+        });
+        self.next_hops.put(&mut self.blocks, id.0, record, retirer);
+    }
+
+    /// Puts an action's record into its slot.
+    pub(crate) fn set_action(&mut self, id: u32, action: Option<&Action>, retirer: &Retirer) {
+        let record = action.and_then(|action| self.action(action));
+        self.actions.put(&mut self.blocks, id, record, retirer);
+    }
+
+    fn action(&self, action: &Action) -> Option<Vec<u64>> {
+        match action {
+            Action::Forward(to) => Some(vec![kind::FORWARD.into(), pair(self.next_hops.slot(to.0)?, 0)]),
+            Action::Discard(Discard::Blackhole) => Some(vec![kind::BLACKHOLE.into()]),
+            Action::Endpoint(sid) => self.endpoint(sid),
+            Action::Headend(policy) => self.headend(policy),
+            _ => None,
+        }
+    }
+
+    /// Byte 1: flavours; 4: the number of the SID's counter, 1 more (two bytes); from 8 on what its behaviour needs; 32:
+    /// the slot of the only look-up that packets may have come by, or 0.
+    fn endpoint(&self, sid: &Endpoint) -> Option<Vec<u64>> {
+        let counter = match sid.counter {
+            None => 0,
+            Some(CounterId(id)) if id < counters::MOST_OBJECTS => id + 1,
+            Some(_) => return None,
+        };
+        let resolved = |via: &Via| self.next_hops.slot(via.resolved?.0);
+        let instance = match &sid.behaviour {
+            Behaviour::X(via) | Behaviour::DX4(via) | Behaviour::DX6(via) => {
+                self.lookups.slot(via.lookup.0)?
+            }
+            _ => 0,
+        };
+        let (kind, slot) = match &sid.behaviour {
+            Behaviour::End { .. } => (kind::END, 0),
+            Behaviour::X(via) => (kind::X, resolved(via)?),
+            Behaviour::T { lookup } => (kind::T, self.lookups.slot(lookup.0)?),
+            Behaviour::DX2 { link } => (kind::DX2, self.links.slot(link.0)?),
+            Behaviour::DX4(via) => (kind::DX4, resolved(via)?),
+            Behaviour::DX6(via) => (kind::DX6, resolved(via)?),
+            Behaviour::DT4 { lookup } => (kind::DT4, self.lookups.slot(lookup.0)?),
+            Behaviour::DT6 { lookup } => (kind::DT6, self.lookups.slot(lookup.0)?),
+            Behaviour::DT46 { lookup } => (kind::DT46, self.lookups.slot(lookup.0)?),
+            Behaviour::B6(_) | Behaviour::B6Encaps(_) | Behaviour::Bpf(_) => return None,
+        };
+        let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
+        if let Some(flavours) = sid.flavours {
+            // An SRH whose segments are used up is nobody's but a worker's.
+            if flavours.usp || flavours.usd {
+                return None;
+            }
+            flags |= if flavours.psp { PSP } else { 0 };
+            if let Some(csid) = flavours.next_csid {
+                flags |= NEXT_CSID;
+                let block = !(u128::MAX >> (csid.block & 127));
+                masks = [(block >> 64) as u64, block as u64];
+                shift = u32::from(csid.node_function);
+                if !(8..64).contains(&shift) {
+                    return None;
+                }
+            }
+        }
+        let first = u64::from(kind) | u64::from(flags) << 8 | u64::from(counter) << 32;
+        Some(vec![first, pair(slot, shift), masks[0], masks[1], pair(instance, 0)])
+    }
+
+    fn headend(&self, policy: &Headend) -> Option<Vec<u64>> {
+        if policy.mode != HeadendMode::Encap || policy.hmac_open || !policy.header.len().is_multiple_of(WORD)
+        {
+            return None;
+        }
+        let next_hop = self.next_hops.slot(policy.via.resolved?.0)?;
+        let lookup = self.lookups.slot(policy.via.lookup.0)?;
+        let mut record =
+            vec![u64::from(kind::ENCAPS) | (policy.header.len() as u64) << 16, pair(next_hop, lookup)];
+        let words = policy.header.as_chunks::<WORD>().0;
+        record.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
+        Some(record)
+    }
+}
+
+/// Two halves of a word, the one at the lower address first.
+fn pair(first: u32, second: u32) -> u64 {
+    let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl Words<AtomicU32> {
+    /// The address of a slot. `None`: there is none of this number.
+    fn slot(&self, id: u32) -> Option<u32> {
+        ((id as usize) < self.len()).then(|| self.offset() + 4 * id)
+    }
+
+    /// Puts a record, or none, into a slot.
+    fn put(&self, blocks: &mut Arena, id: u32, record: Option<Vec<u64>>, retirer: &Retirer) {
+        if self.slot(id).is_none() {
+            return;
+        }
+        let slot = self.word(id as usize);
+        let old = slot.load(Relaxed);
+        let record = record.filter(|words| words.len() < 1 << 8 && blocks.has_room());
+        let new = record.map_or(0, |words| {
+            let (block, _) = blocks.allocate(words.len());
+            let at = block as usize * Arena::UNIT;
+            for (n, word) in words.iter().enumerate() {
+                let word = if n == 0 { *word | (words.len() as u64) << 56 } else { *word };
+                blocks.words().word(at + n).store(word, Relaxed);
+            }
+            blocks.words().offset() + (at * WORD) as u32
+        });
+        // Release: the record before the slot that names it.
+        slot.store(new, Release);
+        if old != 0 {
+            let at = (old - blocks.words().offset()) as usize / WORD;
+            let len = (blocks.words().word(at).load(Relaxed) >> 56) as usize;
+            blocks.release((at / Arena::UNIT) as u32, len, retirer);
+        }
+    }
+}

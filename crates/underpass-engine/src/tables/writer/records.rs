@@ -1,0 +1,101 @@
+//! What programs in the kernel read, brought up to date with what they are made of.
+
+use super::Writer;
+use crate::counters::Totals;
+use crate::drops::DropReason;
+use crate::in_kernel::records::{MissCause, Places};
+use crate::tables::{LinkId, LookupId, NextHopId};
+
+/// How much may wait for programs to move on before they are waited for: a wait takes milliseconds, and a route that
+/// changes often leaves a node behind each time.
+const PATIENCE: usize = 1 << 14;
+
+impl Writer {
+    /// Where programs find what they read. `None`: there are none.
+    pub fn places(&self) -> Option<Places> {
+        self.records.as_ref().map(|records| records.places(&self.arena))
+    }
+
+    /// How many packets programs gave to workers for a cause.
+    pub fn misses(&self, cause: MissCause) -> u64 {
+        self.records.as_ref().map_or(0, |records| records.counters.misses(cause))
+    }
+
+    /// What became of the packets that programs decided on by themselves.
+    pub fn totals_of_programs(&self) -> Totals {
+        self.records.as_ref().map_or(Totals::default(), |records| records.counters.totals())
+    }
+
+    /// How many of them were dropped for a reason.
+    pub fn dropped_by_programs(&self, reason: DropReason) -> u64 {
+        self.records.as_ref().map_or(0, |records| records.counters.dropped(reason))
+    }
+
+    pub(super) fn record_next_hop(&mut self, NextHopId(id): NextHopId) {
+        if let Some(records) = &mut self.records {
+            records.set_next_hop(NextHopId(id), self.tables.next_hops.peek(id, &self.retirer), &self.retirer);
+        }
+    }
+
+    pub(super) fn record_lookup(&mut self, LookupId(id): LookupId) {
+        let Some(records) = &mut self.records else { return };
+        let (tables, retirer) = (&self.tables, &self.retirer);
+        let root4 = |fib| tables.fibs4.peek(fib, retirer).map_or(0, |fib| fib.root_in_kernel());
+        let root6 = |fib| tables.fibs6.peek(fib, retirer).map_or(0, |fib| fib.root_in_kernel());
+        records.set_lookup(LookupId(id), tables.lookups.peek(id, retirer), (&root4, &root6), retirer);
+    }
+
+    pub(super) fn record_action(&mut self, id: u32) {
+        if let Some(records) = &mut self.records {
+            records.set_action(id, self.tables.actions.peek(id, &self.retirer), &self.retirer);
+        }
+    }
+
+    /// `before`: the index of the interface that the link was; 0: it was none.
+    pub(super) fn record_link(&mut self, LinkId(id): LinkId, before: u32) {
+        if let Some(records) = &mut self.records {
+            let link = self.tables.links.peek(id, &self.retirer);
+            records.set_link(LinkId(id), link, before, &self.retirer);
+        }
+    }
+
+    /// Brings up to date what is so for all packets.
+    pub(crate) fn record_common(&self) {
+        if let Some(records) = &self.records {
+            records.set_plain_bits4(self.tables.plain_bits4());
+        }
+    }
+
+    /// Has workers get all packets from programs, or no longer.
+    pub fn set_aside(&self, aside: bool) {
+        if let Some(records) = &self.records {
+            records.set_aside(aside);
+        }
+    }
+
+    /// Waits for programs if much waits for them.
+    pub(super) fn follow_programs(&mut self) {
+        if self.waits_for_programs() > PATIENCE {
+            self.leave_programs();
+            self.reclaim();
+        }
+    }
+
+    fn waits_for_programs(&self) -> usize {
+        let records = self.records.as_ref();
+        records.map_or(0, |records| self.retirer.waiting() + records.waiting() + self.arena.waiting())
+    }
+
+    /// Waits until programs have left what was there before, if anything waits for that: it is free at the next
+    /// [`Writer::reclaim`]. Takes milliseconds.
+    pub fn leave_programs(&mut self) {
+        if self.waits_for_programs() > 0
+            && let Some(records) = &self.records
+        {
+            // Before they are waited for, so that the epoch that they are in then is one in which all of it was unlinked.
+            self.retirer.advance();
+            records.wait();
+            let _ = self.in_programs.enter();
+        }
+    }
+}
