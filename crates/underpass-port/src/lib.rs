@@ -2,6 +2,7 @@
 
 pub mod back;
 mod clsact;
+pub mod fast;
 pub mod keep;
 pub mod live;
 pub mod memory;

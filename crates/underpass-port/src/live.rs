@@ -5,10 +5,12 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use underpass_engine::buffer::{Packet, Pool};
+use underpass_engine::in_kernel::records::OfDevice;
 use underpass_engine::worker::Burst;
 
 use crate::back::BackPort;
 use crate::clsact::{Filter, Hook};
+use crate::fast::{self, Fast, Misses};
 use crate::keep::Keep;
 use crate::packet::{Fanout, PacketPort};
 use crate::sys;
@@ -110,6 +112,12 @@ enum Attached {
         /// What lets segments inside tunnels leave whole.
         tunnels: Option<Hooked>,
     },
+    /// AF_PACKET at the device that stands for this one, whose program carries what it can.
+    Fast {
+        misses: Misses,
+        _program: OwnedFd,
+        tunnels: Option<Hooked>,
+    },
 }
 
 impl Device {
@@ -160,6 +168,39 @@ impl Device {
         }
     }
 
+    /// The same with a program that carries packets in the kernel. What it does not carry comes by the device `misses`,
+    /// which is made, and is down.
+    ///
+    /// # Errors
+    /// As [`Self::attach`]; EINVAL: the kernel has no such hooks.
+    pub fn attach_fast(name: &str, keep: &Keep, fast: &Fast, misses: &str) -> Result<Self, AttachError> {
+        let fail = |what| move |source| AttachError { device: name.to_owned(), what, source };
+        let ifindex = sys::index_of(name).map_err(fail("no such device"))?;
+        let misses = Misses::make(misses).map_err(fail("the device for what workers get"))?;
+        let program = fast.attach(ifindex).map_err(fail("tcx"))?;
+        let tunnels = tunnel::load().and_then(|program| hook(&program, ifindex, Hook::Egress)).ok();
+        Ok(Self {
+            name: name.to_owned(),
+            ifindex,
+            driver: "packet",
+            why: format!("the kernel carries what it can by itself, the rest comes by {}", misses.name()),
+            queues: sys::receive_queues(name),
+            virtual_peer: sys::driver_of(name) == "veth",
+            keep: keep.clone(),
+            attached: Attached::Fast { misses, _program: program, tunnels },
+            shared: true,
+            group: Mutex::default(),
+        })
+    }
+
+    /// The device by which workers get what no program carries, by name, and what programs may do with what leaves by
+    /// this one. `None`: it has no program.
+    pub fn programs(&self) -> Option<(&str, OfDevice)> {
+        let Attached::Fast { misses, .. } = &self.attached else { return None };
+        let leaving = fast::leaving(&self.name, self.ifindex);
+        Some((misses.name(), OfDevice { misses: misses.index(), leaving }))
+    }
+
     /// The device's name when it was attached.
     pub fn name(&self) -> &str {
         &self.name
@@ -185,7 +226,7 @@ impl Device {
     pub fn queues(&self) -> u32 {
         match self.attached {
             Attached::Xdp { .. } => self.queues,
-            Attached::Packet { .. } => 1,
+            Attached::Packet { .. } | Attached::Fast { .. } => 1,
         }
     }
 
@@ -221,15 +262,26 @@ impl Device {
                     .map(LivePort::Xdp)
                     .map_err(fail("AF_XDP socket"))
             }
-            Attached::Packet { filter, tunnels, .. } => {
-                let filter = filter.as_ref().map(program::descriptor);
+            Attached::Packet { .. } | Attached::Fast { .. } => {
+                let (listened, filter, tunnels) = match &self.attached {
+                    Attached::Packet { filter, tunnels, .. } => (self.ifindex, filter.as_ref(), tunnels),
+                    Attached::Fast { misses, tunnels, .. } => (misses.index(), Some(&misses.filter), tunnels),
+                    Attached::Xdp { .. } => unreachable!("matched above"),
+                };
+                let filter = filter.map(program::descriptor);
                 let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
                 let fanout = if self.shared { Fanout::Group(*group) } else { Fanout::Alone };
                 let plain =
                     (0..self.queues).find_map(|queue| XdpPort::sender(self.ifindex, queue, memory).ok());
-                let port =
-                    PacketPort::open(self.ifindex, filter, &self.keep, fanout, tunnels.is_some(), plain)
-                        .map_err(fail("AF_PACKET socket"))?;
+                let port = PacketPort::open(
+                    (self.ifindex, listened),
+                    filter,
+                    &self.keep,
+                    fanout,
+                    tunnels.is_some(),
+                    plain,
+                )
+                .map_err(fail("AF_PACKET socket"))?;
                 if self.shared {
                     *group = port.group().ok();
                 }

@@ -133,6 +133,8 @@ pub struct PacketPort {
     /// A socket for segments. The kernel may have to cut them, which it does not do on the way past its queues, and
     /// announces those inside tunnels on the way through them.
     segments: OwnedFd,
+    /// A socket for what else needs a message. `None`: that which receives.
+    told: Option<OwnedFd>,
     /// Whether the program for those inside tunnels is attached.
     tunnels: bool,
     /// What has been sent is counted and given back together.
@@ -165,10 +167,10 @@ impl Socket {
 }
 
 impl PacketPort {
-    /// Opens a socket for the device. `filter` is the program that takes the frames for the worker; without
+    /// Opens a socket for the device: by which frames leave, and where it listens. `filter` is the program that takes the frames for the worker; without
     /// it `keep` says which they are.
     pub(crate) fn open(
-        ifindex: u32,
+        (ifindex, listened): (u32, u32),
         filter: Option<i32>,
         keep: &Keep,
         fanout: Fanout,
@@ -195,15 +197,20 @@ impl PacketPort {
         let ring: [u32; 4] = [BLOCK as u32, blocks, ENTRY as u32, entries];
         sys::set_option(fd, SOL_PACKET, packet_option::RX_RING, &ring)?;
         let ring = Mapping::new(fd, ENTRIES * ENTRY, 0)?;
-        bind(fd, ifindex, libc::ETH_P_ALL as u16)?;
+        bind(fd, listened, libc::ETH_P_ALL as u16)?;
         if let Fanout::Group(group) = fanout {
             let group = group.map_or(packet_option::FANOUT_UNIQUE_ID, u32::from);
             sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &(group | packet_option::FANOUT_FLOWS))?;
         }
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
-        let segments = open_segments(ifindex)?;
+        let segments = open_sender(ifindex)?;
+        let told = if listened == ifindex { None } else { Some(open_sender(ifindex)?) };
+        if let Some(told) = &told {
+            sys::set_option(told.as_raw_fd(), SOL_PACKET, packet_option::QDISC_BYPASS, &1_i32)?;
+        }
         Ok(Self {
+            told,
             ring,
             next: 0,
             ifindex,
@@ -216,6 +223,11 @@ impl PacketPort {
             kernel_drops: 0,
             socket,
         })
+    }
+
+    /// By which socket leaves what is neither plain nor a segment.
+    fn sender(&self) -> RawFd {
+        self.told.as_ref().unwrap_or(&self.socket).as_raw_fd()
     }
 
     /// The group of sockets that share the device.
@@ -355,7 +367,7 @@ impl PacketPort {
         match &mut self.plain {
             Some(port) if way == Socket::Plain => port.send(pool, batch.drain(..)),
             _ if way == Socket::Segment => self.send_batch(pool, batch, self.segments.as_raw_fd()),
-            _ => self.send_batch(pool, batch, self.socket.as_raw_fd()),
+            _ => self.send_batch(pool, batch, self.sender()),
         }
     }
 
@@ -422,11 +434,11 @@ impl PacketPort {
                 break;
             };
             if batch.is_full() {
-                self.send_batch(pool, batch, self.socket.as_raw_fd());
+                self.send_batch(pool, batch, self.sender());
             }
             batch.push(part);
         }
-        self.send_batch(pool, batch, self.socket.as_raw_fd());
+        self.send_batch(pool, batch, self.sender());
         self.tally.cut += 1;
         pool.give(packet);
     }
@@ -534,8 +546,9 @@ fn bind(fd: RawFd, ifindex: u32, protocol: u16) -> io::Result<()> {
     sys::bind(fd, &address)
 }
 
-/// A socket that only sends, through the kernel's queues and past the hook where [`tunnel`]'s program is attached.
-fn open_segments(ifindex: u32) -> io::Result<OwnedFd> {
+/// A socket that only sends: through the kernel's queues and past the hook where [`tunnel`]'s program is attached, unless it
+/// is told otherwise.
+fn open_sender(ifindex: u32) -> io::Result<OwnedFd> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let fd = socket.as_raw_fd();
     sys::set_option(fd, libc::SOL_PACKET, packet_option::VNET_HDR, &1_i32)?;

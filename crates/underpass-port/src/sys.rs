@@ -138,6 +138,17 @@ pub fn index_of(name: &str) -> io::Result<u32> {
     }
 }
 
+/// The name of the device of an index.
+pub(crate) fn name_of(index: u32) -> io::Result<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: there is room for the longest name.
+    if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes = name.iter().take_while(|byte| **byte != 0).map(|byte| byte.cast_unsigned()).collect();
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
 /// `SIOCETHTOOL`, include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
@@ -181,6 +192,14 @@ pub(crate) fn driver_of(name: &str) -> String {
     }
     let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
     String::from_utf8_lossy(info.driver.get(..end).unwrap_or_default()).into_owned()
+}
+/// How many processors the machine may have: above the largest number of one.
+pub(crate) fn processors() -> usize {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    // "0-3", "0,2-7"
+    let last = possible.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
+    let online = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    last.map_or_else(online, |last| last + 1)
 }
 
 /// How many receive queues a device has in use.

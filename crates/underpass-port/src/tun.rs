@@ -94,6 +94,11 @@ impl TunPort {
         })
     }
 
+    /// What keeps the device there, for who neither reads nor writes.
+    pub(crate) fn into_device(self) -> File {
+        self.device
+    }
+
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name

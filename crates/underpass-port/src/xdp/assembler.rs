@@ -1,4 +1,4 @@
-//! An assembler for BPF programs: instructions as RFC 9669 lays them out, and labels for jumps forward.
+//! An assembler for BPF programs: instructions as RFC 9669 lays them out, and labels for jumps and calls.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -36,6 +36,21 @@ pub(crate) enum Size {
     Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
+    Double = 0x18,
+}
+
+/// What is computed of a register and another, or a number; 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) enum Do {
+    Add = 0x00,
+    Subtract = 0x10,
+    #[expect(dead_code)]
+    Multiply = 0x20,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Xor = 0xa0,
 }
 
 /// When a jump is taken; comparisons are unsigned.
@@ -44,7 +59,9 @@ pub(crate) enum When {
     Equal = 0x10,
     NotEqual = 0x50,
     Greater = 0x20,
+    GreaterOrEqual = 0x30,
     Less = 0xa0,
+    LessOrEqual = 0xb0,
     /// Any of the bits is set.
     Bits = 0x40,
 }
@@ -61,6 +78,8 @@ pub(crate) struct Program {
     labels: Vec<Option<usize>>,
     /// Jumps, and the label that each leads to.
     jumps: Vec<(usize, Label)>,
+    /// Calls of functions, and the label that each leads to.
+    calls: Vec<(usize, Label)>,
 }
 
 impl Program {
@@ -105,6 +124,42 @@ impl Program {
     /// `to >>= bits`
     pub(crate) fn shift_right(&mut self, to: Register, bits: i32) {
         self.push(0x77, to, R0, 0, bits);
+    }
+
+    /// `to = to what value`
+    pub(crate) fn compute(&mut self, to: Register, what: Do, value: i32) {
+        self.push(0x07 | what as u8, to, R0, 0, value);
+    }
+
+    /// `to = to what from`
+    pub(crate) fn compute_with(&mut self, to: Register, what: Do, from: Register) {
+        self.push(0x0f | what as u8, to, from, 0, 0);
+    }
+
+    /// `to = value`, of 64 bits.
+    #[expect(dead_code)]
+    pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
+        self.push(0x18, to, R0, 0, value as i32);
+        self.push(0, R0, R0, 0, (value >> 32) as i32);
+    }
+
+    /// Turns the lowest so many bits from the machine's order into that of the network, or back, and clears the others.
+    pub(crate) fn swap(&mut self, to: Register, bits: i32) {
+        self.push(0xdc, to, R0, 0, bits);
+    }
+
+    /// `to =` the pointer to what lies so many bytes behind the first of the arena.
+    pub(crate) fn point(&mut self, to: Register, from: Register) {
+        /// `BPF_ADDR_SPACE_CAST`, from address space 1 to 0: Documentation/bpf/standardization, `addr_space_cast`.
+        const CAST: (i16, i32) = (1, 1);
+        self.push(0xbf, to, from, CAST.0, CAST.1);
+    }
+
+    /// Calls a function of the program.
+    pub(crate) fn call_here(&mut self, label: Label) {
+        const FUNCTION: Register = Register(1);
+        self.calls.push((self.instructions.len(), label));
+        self.push(0x85, R0, FUNCTION, 0, 0);
     }
 
     /// `to = -to`
@@ -164,6 +219,12 @@ impl Program {
             let target = self.labels.get(label.0).copied().flatten().unwrap_or(at);
             if let Some(jump) = self.instructions.get_mut(at) {
                 jump.offset = (target as isize - at as isize - 1) as i16;
+            }
+        }
+        for (at, label) in self.calls {
+            let target = self.labels.get(label.0).copied().flatten().unwrap_or(at);
+            if let Some(call) = self.instructions.get_mut(at) {
+                call.immediate = (target as isize - at as isize - 1) as i32;
             }
         }
         self.instructions

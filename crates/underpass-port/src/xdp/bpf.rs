@@ -25,6 +25,8 @@ pub(crate) enum MapKind {
     Hash = 1,
     /// `BPF_MAP_TYPE_XSKMAP`.
     Sockets = 17,
+    /// `BPF_MAP_TYPE_ARENA`.
+    Arena = 33,
 }
 
 /// Kinds of programs.
@@ -82,6 +84,24 @@ pub(crate) struct Map {
 impl Map {
     /// Makes a map with keys and values of these lengths in bytes.
     pub(crate) fn new(kind: MapKind, text: &str, key: usize, value: usize, entries: u32) -> io::Result<Self> {
+        /// Memory as entries come: a table for all of them would lie idle.
+        const NO_PREALLOC: u32 = 1;
+        let flags = if matches!(kind, MapKind::Hash) { NO_PREALLOC } else { 0 };
+        Self::with_flags(kind, text, (key, value, entries), flags)
+    }
+
+    /// Makes an arena of so many pages.
+    pub(crate) fn arena(text: &str, pages: u32) -> io::Result<Self> {
+        const MMAPABLE: u32 = 1 << 10;
+        Self::with_flags(MapKind::Arena, text, (0, 0, pages), MMAPABLE)
+    }
+
+    fn with_flags(
+        kind: MapKind,
+        text: &str,
+        (key, value, entries): (usize, usize, u32),
+        flags: u32,
+    ) -> io::Result<Self> {
         #[repr(C)]
         struct Attribute {
             kind: u32,
@@ -93,9 +113,6 @@ impl Map {
             node: u32,
             name: [u8; 16],
         }
-        /// Memory as entries come: a table for all of them would lie idle.
-        const NO_PREALLOC: u32 = 1;
-        let flags = if matches!(kind, MapKind::Hash) { NO_PREALLOC } else { 0 };
         let (inner, node) = (0, 0);
         let (key, value) = (key as u32, value as u32);
         let mut attribute =

@@ -28,8 +28,8 @@ mod xdp_md {
 }
 
 /// `struct __sk_buff`.
-mod sk_buff {
-    pub(super) const MARK: i16 = 8;
+pub(crate) mod sk_buff {
+    pub(crate) const MARK: i16 = 8;
     pub(super) const VLAN_PRESENT: i16 = 20;
     pub(super) const VLAN_TCI: i16 = 24;
     pub(super) const VLAN_PROTO: i16 = 28;
@@ -38,7 +38,7 @@ mod sk_buff {
 
 /// Verdicts.
 pub(crate) const XDP_PASS: i32 = 2;
-const TCX_NEXT: i32 = -1;
+pub(crate) const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
 const FILTER_NONE: i32 = 0;
 const FILTER_ALL: i32 = -1;
@@ -126,6 +126,20 @@ pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>)
     program.set(R0, keep_verdict);
     program.exit();
     bpf::load(kind, "underpass", &program.finish())
+}
+
+/// Adds to a program, of which R6 is the context: it jumps to `keep` if the kernel keeps the frame, and goes on behind this
+/// if a worker gets it.
+pub(crate) fn classify(
+    program: Program,
+    kind: ProgramKind,
+    (maps, mark): (&Maps, i32),
+    keep: Label,
+) -> Program {
+    let mut writer = Writer { program, kind, keep };
+    writer.program.copy(R1, R6);
+    writer.classify(maps, mark);
+    writer.program
 }
 
 impl Writer {

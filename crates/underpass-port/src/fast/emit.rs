@@ -1,0 +1,216 @@
+//! The program while it is written, and what its parts have in common.
+//!
+//! R6 is the context, R7 the first byte of the frame, R8 the record of a link: that by which the packet came in, and later
+//! that by which it leaves; R9 the record of the action, and later of the next hop. What else is known lies on the stack.
+
+use std::collections::BTreeMap;
+
+use underpass_engine::in_kernel::counters::{DROPS, MISSES, OBJECTS, PROCESSOR_BITS, RECEIVED, SENT};
+use underpass_engine::in_kernel::records::{MissCause, Places};
+
+use crate::xdp::assembler::{Do, Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R10, Register, Size, When};
+
+/// Helpers, from include/uapi/linux/bpf.h.
+pub(super) const GET_SMP_PROCESSOR_ID: i32 = 8;
+pub(super) const REDIRECT: i32 = 23;
+pub(super) const SKB_LOAD_BYTES: i32 = 26;
+pub(super) const SKB_CHANGE_TAIL: i32 = 38;
+pub(super) const SKB_PULL_DATA: i32 = 39;
+pub(super) const SKB_ADJUST_ROOM: i32 = 50;
+pub(super) const REDIRECT_PEER: i32 = 155;
+
+/// `struct __sk_buff`.
+pub(super) mod sk_buff {
+    pub(in super::super) const LEN: i16 = 0;
+    pub(in super::super) const VLAN_PRESENT: i16 = 20;
+    pub(in super::super) const IFINDEX: i16 = 40;
+    pub(in super::super) const DATA: i16 = 76;
+    pub(in super::super) const DATA_END: i16 = 80;
+    pub(in super::super) const GSO_SIZE: i16 = 176;
+}
+
+/// Verdicts.
+pub(super) const TCX_DROP: i32 = 2;
+
+/// The stack, below what the classification of frames has there (`xdp/program.rs`).
+pub(super) mod stack {
+    /// Why no program takes the packet: the cause and 1, or 0.
+    pub(in super::super) const CAUSE: i16 = -160;
+    /// Bytes of the frame as it came.
+    pub(in super::super) const RECEIVED: i16 = -168;
+    /// The record of the link by which it came.
+    pub(in super::super) const INGRESS: i16 = -176;
+    /// The counters of this processor.
+    pub(in super::super) const COUNTERS: i16 = -184;
+    /// The counter of the SID, and 1; 0: none.
+    pub(in super::super) const SID: i16 = -192;
+    /// Bytes of the packet, by its header.
+    pub(in super::super) const LENGTH: i16 = -200;
+    /// Where the packet inside begins in the frame.
+    pub(in super::super) const AT: i16 = -208;
+    /// The destination, or the next segment: as numbers.
+    pub(in super::super) const HIGH: i16 = -216;
+    pub(in super::super) const LOW: i16 = -224;
+    /// What is done with the SRH.
+    pub(in super::super) const MODE: i16 = -232;
+    /// What an outer header takes over: its first word, and the hop limit.
+    pub(in super::super) const FIRST: i16 = -240;
+    pub(in super::super) const HOPS: i16 = -248;
+    /// The record of the action.
+    pub(in super::super) const ACTION: i16 = -264;
+    /// The family of the packet inside: its EtherType as in a frame, as the machine reads it.
+    pub(in super::super) const FAMILY: i16 = -272;
+    /// An IPv6 header, on its way elsewhere.
+    pub(in super::super) const HEADER: i16 = -312;
+}
+
+/// What is wanted of an error's name: the first byte of the frame, and of what is behind its header.
+pub(super) const ETHERNET: i16 = 14;
+
+pub(super) struct Emit {
+    pub(super) p: Program,
+    pub(super) places: Places,
+    pub(super) find: Label,
+    pub(super) walk: Label,
+    pub(super) part: Label,
+    /// The packet is the kernel's or a worker's.
+    pub(super) miss: Label,
+    causes: BTreeMap<u32, Label>,
+}
+
+impl Emit {
+    pub(super) fn new(mut p: Program, places: Places) -> Self {
+        let [find, walk, part, miss] = std::array::from_fn(|_| p.label());
+        Self { p, places, find, walk, part, miss, causes: BTreeMap::new() }
+    }
+
+    /// Where to jump to if no program takes the packet for this cause.
+    pub(super) fn because(&mut self, cause: MissCause) -> Label {
+        *self.causes.entry(cause as u32).or_insert_with(|| self.p.label())
+    }
+
+    /// What the labels of causes do.
+    pub(super) fn write_causes(&mut self) {
+        for (cause, label) in std::mem::take(&mut self.causes) {
+            self.p.here(label);
+            self.p.set(R1, cause.cast_signed() + 1);
+            self.p.store(Size::Double, R10, stack::CAUSE, R1);
+            self.p.jump(self.miss);
+        }
+    }
+
+    /// Has R7 lead to the frame, of which so many bytes can be reached; jumps if it is shorter. Changes R2 and R3.
+    pub(super) fn reach(&mut self, bytes: i32, shorter: Label) {
+        self.p.load(Size::Word, R7, R6, sk_buff::DATA);
+        self.reach_again(bytes, shorter);
+    }
+
+    /// The same where R7 does lead there.
+    pub(super) fn reach_again(&mut self, bytes: i32, shorter: Label) {
+        let p = &mut self.p;
+        p.load(Size::Word, R2, R6, sk_buff::DATA_END);
+        p.copy(R3, R7);
+        p.add(R3, bytes);
+        p.jump_if_register(R3, When::Greater, R2, shorter);
+    }
+
+    /// Adds so many bytes, in `bytes`, and a packet to the counter at `at` of a processor's. Changes R1 to R3.
+    pub(super) fn count(&mut self, at: Register, bytes: Register) {
+        let p = &mut self.p;
+        p.load(Size::Double, R1, R10, stack::COUNTERS);
+        p.compute_with(R1, Do::Add, at);
+        p.point(R1, R1);
+        p.load(Size::Double, R3, R1, 8);
+        p.compute_with(R3, Do::Add, bytes);
+        p.store(Size::Double, R1, 8, R3);
+        p.load(Size::Double, R3, R1, 0);
+        p.add(R3, 1);
+        p.store(Size::Double, R1, 0, R3);
+    }
+
+    /// Adds 1 to a processor's number that lies at a place known now. Changes R1 and R3.
+    pub(super) fn count_one(&mut self, at: u32) {
+        let p = &mut self.p;
+        p.load(Size::Double, R1, R10, stack::COUNTERS);
+        p.compute(R1, Do::Add, at.cast_signed());
+        p.point(R1, R1);
+        p.load(Size::Double, R3, R1, 0);
+        p.add(R3, 1);
+        p.store(Size::Double, R1, 0, R3);
+    }
+
+    /// Writes down where the counters of this processor are.
+    pub(super) fn note_counters(&mut self) {
+        let p = &mut self.p;
+        p.call(GET_SMP_PROCESSOR_ID);
+        p.compute(R0, Do::ShiftLeft, PROCESSOR_BITS.cast_signed());
+        p.compute(R0, Do::Add, self.places.counters.cast_signed());
+        p.store(Size::Double, R10, stack::COUNTERS, R0);
+    }
+
+    /// Counts a packet as received, by the link by which it came too.
+    pub(super) fn count_received(&mut self) {
+        self.count_one(RECEIVED);
+        let p = &mut self.p;
+        p.load(Size::Double, R2, R10, stack::INGRESS);
+        p.point(R2, R2);
+        p.load(Size::Word, R2, R2, 12);
+        p.load(Size::Double, R4, R10, stack::RECEIVED);
+        self.count(R2, R4);
+    }
+
+    /// Counts a packet as sent by the link whose record is in R8, and of the SID it came by, and sends it by that link.
+    pub(super) fn send(&mut self) {
+        self.count_received();
+        self.count_one(SENT);
+        let p = &mut self.p;
+        p.load(Size::Word, R2, R8, 12);
+        p.compute(R2, Do::Add, 32);
+        p.load(Size::Word, R4, R6, sk_buff::LEN);
+        self.count(R2, R4);
+        let p = &mut self.p;
+        let (uncounted, plain) = (p.label(), p.label());
+        p.load(Size::Double, R2, R10, stack::SID);
+        p.jump_if(R2, When::Equal, 0, uncounted);
+        p.compute(R2, Do::ShiftLeft, 5);
+        p.compute(R2, Do::Add, OBJECTS.cast_signed() - 32);
+        p.load(Size::Double, R4, R10, stack::LENGTH);
+        self.count(R2, R4);
+        let p = &mut self.p;
+        p.here(uncounted);
+        p.load(Size::Word, R1, R8, 0);
+        p.load(Size::Half, R3, R8, 4);
+        p.set(R2, 0);
+        p.jump_if(R3, When::Bits, i32::from(underpass_engine::in_kernel::records::PEER), plain);
+        p.call(REDIRECT);
+        p.exit();
+        p.here(plain);
+        p.call(REDIRECT_PEER);
+        p.exit();
+    }
+
+    /// Drops the packet for a reason.
+    pub(super) fn drop(&mut self, reason: underpass_engine::drops::DropReason) {
+        self.count_received();
+        self.count_one(DROPS + 8 * reason as u32);
+        self.p.set(R0, TCX_DROP);
+        self.p.exit();
+    }
+
+    /// Counts that a worker gets the packet, if a program might have taken it.
+    pub(super) fn count_miss(&mut self) {
+        let none = self.p.label();
+        let p = &mut self.p;
+        p.load(Size::Double, R2, R10, stack::CAUSE);
+        p.jump_if(R2, When::Equal, 0, none);
+        p.load(Size::Double, R1, R10, stack::COUNTERS);
+        p.compute(R2, Do::ShiftLeft, 3);
+        p.compute_with(R1, Do::Add, R2);
+        p.compute(R1, Do::Add, MISSES.cast_signed() - 8);
+        p.point(R1, R1);
+        p.load(Size::Double, R3, R1, 0);
+        p.add(R3, 1);
+        p.store(Size::Double, R1, 0, R3);
+        p.here(none);
+    }
+}

@@ -1,0 +1,116 @@
+//! The program at a device's hook of traffic control that carries packets in the kernel: what it can, as the engine's
+//! workers would, from the engine's own tables. What it cannot goes where it would without the program: the kernel keeps
+//! it, or a worker gets it, by a device that stands for the one by which it came.
+//!
+//! All is decided before the first byte of a packet is changed.
+
+mod device;
+mod emit;
+mod input;
+mod leave;
+mod srv6;
+mod walk;
+
+pub mod arena;
+
+pub use device::Fast;
+pub(crate) use device::{Misses, leaving};
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use emit::{Emit, REDIRECT, TCX_DROP, stack};
+use underpass_engine::in_kernel::records::Places;
+
+use crate::keep::Keep;
+use crate::xdp::assembler::{R0, R1, R2, R3, R10, Size, When};
+use crate::xdp::bpf::{self, Map, ProgramKind};
+use crate::xdp::program;
+
+/// `BPF_F_INGRESS`.
+const INGRESS: i32 = 1;
+
+/// Loads the program. `arena` is the region that `places` are in.
+pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
+    let mut p = crate::xdp::assembler::Program::default();
+    // That the program has an arena, the kernel sees by this.
+    p.copy(R3, R1);
+    p.map(R1, arena);
+    p.copy(R1, R3);
+    let mut emit = Emit::new(p, places);
+    emit.input(keep.mark().cast_signed());
+    emit.write_causes();
+    let miss = emit.miss;
+    emit.p.here(miss);
+    let mark = keep.mark().cast_signed();
+    let keeps = emit.p.label();
+    emit.p = program::classify(
+        std::mem::take(&mut emit.p),
+        ProgramKind::Classifier,
+        (keep.maps().map_err(io::Error::other)?, mark),
+        keeps,
+    );
+    // A worker's: by the device that stands for this one.
+    let p = &mut emit.p;
+    let nobody = p.label();
+    p.load(Size::Word, R2, crate::xdp::assembler::R6, emit::sk_buff::IFINDEX);
+    p.jump_if(
+        R2,
+        When::GreaterOrEqual,
+        underpass_engine::in_kernel::records::MOST_INTERFACES.cast_signed(),
+        nobody,
+    );
+    p.compute(R2, crate::xdp::assembler::Do::ShiftLeft, 2);
+    p.compute(R2, crate::xdp::assembler::Do::Add, places.interfaces.cast_signed());
+    p.point(R2, R2);
+    p.load(Size::Word, R2, R2, 0);
+    p.jump_if(R2, When::Equal, 0, nobody);
+    p.store(Size::Double, R10, stack::INGRESS, R2);
+    emit.note_counters();
+    emit.count_miss();
+    let p = &mut emit.p;
+    p.load(Size::Double, R2, R10, stack::INGRESS);
+    p.point(R2, R2);
+    p.load(Size::Word, R1, R2, 28);
+    p.set(R2, INGRESS);
+    p.call(REDIRECT);
+    p.exit();
+    p.here(nobody);
+    p.set(R0, TCX_DROP);
+    p.exit();
+    p.here(keeps);
+    p.set(R0, program::TCX_NEXT);
+    p.exit();
+    emit.function_find();
+    emit.function_walk();
+    emit.function_part();
+    bpf::load(ProgramKind::Classifier, "underpass_fast", &emit.p.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fast::arena::Arena;
+    use underpass_engine::tables::Writer;
+
+    #[test]
+    fn the_program_loads() {
+        let keep = Keep::new();
+        let arena = match (keep.maps(), Arena::new()) {
+            (Ok(_), Ok(arena)) => arena,
+            (_, error) => {
+                eprintln!("SKIPPED the_program_loads: {:?}", error.err());
+                return;
+            }
+        };
+        let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
+        let began = std::time::Instant::now();
+        let loaded = load(arena.map(), writer.places().unwrap(), &keep);
+        eprintln!("{:?}", began.elapsed());
+        if let Err(error) = loaded {
+            let text = error.to_string();
+            eprintln!("{}", &text[text.len().saturating_sub(6000)..]);
+            panic!("refused");
+        }
+    }
+}
