@@ -8,6 +8,9 @@ use ipnet::IpNet;
 use libc::RTM_NEWROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use underpass_engine::buffer::PortId;
+use underpass_engine::counters::Totals;
+use underpass_engine::drops::DropReason;
+use underpass_engine::in_kernel::records::{MissCause, OfDevice, Places};
 use underpass_engine::tables::{LinkId, Rewrite};
 use underpass_netlink::{RequestError, fou};
 
@@ -85,6 +88,23 @@ impl Router {
         if old != port {
             publish_link(self, link);
         }
+    }
+
+    /// The programs of a link's device that carry packets in the kernel from now on, if it has any.
+    pub fn set_programs(&mut self, link: u32, programs: Option<OfDevice>) {
+        let Some(live) = &mut self.live else { return };
+        let old = match programs {
+            Some(programs) => live.host.programs.insert(link, programs),
+            None => live.host.programs.remove(&link),
+        };
+        if old != programs {
+            publish_link(self, link);
+        }
+    }
+
+    /// The programs of a link's device that carry packets in the kernel.
+    pub(crate) fn programs_of(&self, link: u32) -> Option<OfDevice> {
+        self.live.as_ref()?.host.programs.get(&link).copied()
     }
 
     /// What looks at the packets of a link.
@@ -192,6 +212,35 @@ impl Router {
     /// Frees what no worker can hold any more: to be called when nothing else has happened for a while.
     pub fn reclaim(&mut self) {
         self.engine.reclaim();
+    }
+
+    /// Where programs that carry packets in the kernel find what they read; `None`: there are none.
+    pub fn places(&self) -> Option<Places> {
+        self.engine.places()
+    }
+
+    /// Waits until programs have left what was there before, so that it can be freed: to be called when nothing else is to
+    /// be done.
+    pub fn leave_programs(&mut self) {
+        self.engine.leave_programs();
+    }
+
+    /// Has workers get all packets from programs, or no longer.
+    pub fn set_aside(&self, aside: bool) {
+        self.engine.set_aside(aside);
+    }
+
+    /// How many packets programs have decided on by themselves, and how many they gave to workers, by cause.
+    pub fn carried(&self) -> (u64, Vec<(MissCause, u64)>) {
+        let misses = MissCause::ALL.iter().map(|cause| (*cause, self.engine.misses(*cause)));
+        (self.engine.totals_of_programs().received, misses.collect())
+    }
+
+    /// What became of the packets that programs decided on by themselves, and how many of them were dropped for each reason.
+    pub fn programs_counted(&self) -> (Totals, Vec<(DropReason, u64)>) {
+        let dropped =
+            DropReason::ALL.iter().map(|reason| (*reason, self.engine.dropped_by_programs(*reason)));
+        (self.engine.totals_of_programs(), dropped.collect())
     }
 
     /// What leaves by a dummy leaves by this port from now on, where nobody takes it.

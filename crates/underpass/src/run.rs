@@ -22,7 +22,7 @@ use nix::{
 use underpass_daemon::{
     fpm::{self, Fpm},
     launch, limits,
-    live::{self, Driver, KernelFilters},
+    live::{self, Driver, FastPath, KernelFilters},
     offline,
     port_spec::PortSpec,
     serve::{self, Server},
@@ -54,6 +54,9 @@ pub struct Args {
     /// How to attach devices
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "offline")]
     driver: DriverName,
+    /// Let the kernel forward by itself what it can, by BPF programs (needs Linux 6.9)
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto", conflicts_with = "offline")]
+    fast_path: FastPathMode,
     /// What to do with devices whose packets the kernel filters, shapes or translates: `tc`, tcx, nftables, iptables
     ///
     /// Packets that the router forwards do not pass these.
@@ -93,6 +96,16 @@ enum DriverName {
     Xdp,
     /// AF_PACKET
     Packet,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FastPathMode {
+    /// Where it works
+    Auto,
+    /// Never: workers carry every packet
+    Off,
+    /// With tcx, or do not start
+    Tcx,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -153,6 +166,11 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
             DriverName::Auto => Driver::Auto,
             DriverName::Xdp => Driver::Xdp,
             DriverName::Packet => Driver::Packet,
+        },
+        fast_path: match args.fast_path {
+            FastPathMode::Auto => FastPath::Auto,
+            FastPathMode::Off => FastPath::Off,
+            FastPathMode::Tcx => FastPath::Tcx,
         },
         kernel_filters: match args.kernel_filters {
             FiltersPolicy::Warn => KernelFilters::Warn,

@@ -143,6 +143,17 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
         "headroom: {} packets copied, {} fitted in place",
         totals.buffer_moves, totals.buffer_moves_avoided
     )?;
+    let fast = &stats.fast_path;
+    match &fast.off {
+        Some(why) => writeln!(text, "fast path in the kernel: off ({why})")?,
+        None => writeln!(
+            text,
+            "fast path in the kernel: {} hits, {} misses ({})",
+            fast.hits,
+            fast.misses.values().sum::<u64>(),
+            reasons(&fast.misses)
+        )?,
+    }
     writeln!(
         text,
         "\n{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  drops",

@@ -114,6 +114,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         ingress_qdisc,
         swallows: link.sink.is_some(),
         ifb: link.kind == LinkKind::Ifb,
+        programs: router.programs_of(link.index),
     }
 }
 

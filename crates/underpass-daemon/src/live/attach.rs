@@ -14,6 +14,7 @@ use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::buffer::PortId;
 use underpass_netlink::tunnel;
 use underpass_port::{
+    fast::Fast,
     keep::Keep,
     live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
@@ -50,6 +51,8 @@ const FRAMING: usize = 22;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest packet that it takes; routes say what they take.
 const HOST_MTU: u32 = 65535;
+/// The longest packet that a device takes which stands for another: what came by that is not looked at again.
+const STAND_IN_MTU: u32 = 65521;
 /// A device that could not be attached is tried again when it changes.
 type Failed = BTreeSet<(u32, u32)>;
 
@@ -88,6 +91,10 @@ pub struct Attachments {
     failed: Failed,
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
     backs: Backs,
+    /// The program that carries packets in the kernel, or why there is none.
+    fast: Result<Fast, String>,
+    /// How many devices have been made by which workers get what no program carries.
+    stand_ins: u32,
     /// What of the router has been seen.
     seen: Option<Seen>,
     sysctls: Sysctls,
@@ -110,9 +117,16 @@ impl Attachments {
             resting: BTreeMap::new(),
             failed: Failed::new(),
             backs: Backs::default(),
+            fast: Err("it was not asked for".to_owned()),
+            stand_ins: 0,
             seen: None,
             sysctls,
         }
+    }
+
+    /// The program that carries packets from now on, or why there is none.
+    pub fn set_fast(&mut self, fast: Result<Fast, String>) {
+        self.fast = fast;
     }
 
     /// The frames that the kernel keeps.
@@ -145,7 +159,23 @@ impl Attachments {
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
-        host || self.tunnels.contains_key(&index) || self.backs.are(index)
+        host || self.tunnels.contains_key(&index) || self.backs.are(index) || self.is_stand_in(index)
+    }
+
+    /// Why no program carries packets, if none does.
+    pub fn no_fast_path(&self) -> Option<&str> {
+        self.fast.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether a device is one by which workers get what no program carries.
+    fn is_stand_in(&self, index: u32) -> bool {
+        let programs = |attached: &Attached| attached.device.programs().map(|(_, of)| of.misses);
+        self.attached.values().any(|attached| programs(attached) == Some(index))
+    }
+
+    /// What carries packets of an attached device in the kernel: `tcx`.
+    pub fn fast_path(&self, index: u32) -> Option<&'static str> {
+        self.attached.get(&index)?.device.programs().map(|_| "tcx")
     }
 
     /// Name and driver of what is attached.
@@ -409,7 +439,10 @@ impl Attachments {
             Driver::Xdp => By::Xdp,
             Driver::Packet => By::Packet,
         };
-        let mut device = Device::attach(name, driver, self.kept.keep())?;
+        let mut device = match self.attach_fast(name) {
+            Some(device) => device,
+            None => Device::attach(name, driver, self.kept.keep())?,
+        };
         if device.driver() != "packet"
             && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(takes_again(&device, router))
         {
@@ -426,6 +459,7 @@ impl Attachments {
         if shared {
             self.sysctls.stop_forwarding(name);
         }
+        router.set_programs(index, device.programs().map(|(_, programs)| programs));
         let port = self.resting.remove(&index).unwrap_or_else(|| self.free_port());
         let device = Arc::new(device);
         // Before the device's first frame.
@@ -445,6 +479,28 @@ impl Attachments {
         Ok(())
     }
 
+    /// Attaches a device with the program that carries packets in the kernel, if there is one and it can be.
+    fn attach_fast(&mut self, name: &str) -> Option<Device> {
+        let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, self.driver) else { return None };
+        self.stand_ins = self.stand_ins.wrapping_add(1);
+        let stand_in = format!("upm{}", self.stand_ins);
+        let attached =
+            Device::attach_fast(name, self.kept.keep(), fast, &stand_in).map_err(anyhow::Error::from);
+        let attached = attached.and_then(|device| {
+            self.sysctls.return_path(&stand_in);
+            device::set_mtu(&stand_in, STAND_IN_MTU)?;
+            device::set_up(&stand_in)?;
+            Ok(device)
+        });
+        match attached {
+            Ok(device) => Some(device),
+            Err(error) => {
+                tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
+                None
+            }
+        }
+    }
+
     /// Takes the frames of the devices that were just attached from the kernel, once the workers have ports of them: what
     /// came before would be nobody's.
     fn take_frames(&mut self, router: &Router) {
@@ -460,6 +516,7 @@ impl Attachments {
         let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
         tracing::info!("{}: detached", device.name());
         self.kept.forget_device(index);
+        router.set_programs(index, None);
         if let Some(port) = self.backs.remove(router, index) {
             self.close(port, workers);
         }

@@ -10,6 +10,7 @@ mod back;
 mod descriptors;
 mod device;
 mod events;
+mod fast;
 mod filters;
 mod host;
 mod inside;
@@ -57,7 +58,7 @@ use underpass_engine::{
     tables::{Reader, Tables, Writer},
 };
 
-use underpass_port::keep::Keep;
+use underpass_port::{fast::arena::Arena, keep::Keep};
 
 use crate::{
     fpm::Fpm,
@@ -109,6 +110,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// How devices are attached.
     pub driver: Driver,
+    /// Whether the kernel is to carry by itself what it can.
+    pub fast_path: FastPath,
     /// What is done with devices at which the kernel has filters of its own.
     pub kernel_filters: KernelFilters,
     /// Where Prometheus asks.
@@ -117,6 +120,18 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// A group that may reach it.
     pub group: Option<u32>,
+}
+
+/// Whether the kernel is to carry by itself, by programs, the packets that it can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FastPath {
+    /// Where that works.
+    #[default]
+    Auto,
+    /// No.
+    Off,
+    /// By programs at tcx, or the router does not start.
+    Tcx,
 }
 
 /// The control thread's state.
@@ -151,7 +166,9 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let events = Events::new()?;
     let processors = processors();
     let count = options.workers.unwrap_or(processors.len()).clamp(1, 64);
-    let (writer, tables, readers, mut watchers) = Writer::watched(count, 1);
+    let arena = fast::arena(options.fast_path)?;
+    let programs = arena.as_ref().ok().map(Arena::programs);
+    let (writer, tables, readers, mut watchers) = Writer::watched(count, 1, programs);
     let mut router = Router::live(writer);
     router.gather_filters(true);
     let mut kernel = Kernel::open()?;
@@ -163,6 +180,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
+    attachments.set_fast(fast::load(options.fast_path, arena, router.places(), attachments.keep())?);
     let keep = attachments.keep();
     let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;
@@ -244,6 +262,9 @@ impl Live {
         events.add(Source::Signal, signals)?;
         loop {
             let sources = events.wait(self.patience())?;
+            if sources.is_empty() {
+                self.router.leave_programs();
+            }
             self.publish_gathered(sources.is_empty());
             for source in sources {
                 match source {
@@ -306,6 +327,7 @@ impl Live {
                 let _ = to.send(self.workers.len());
             }
             Question::Trace(what) => {
+                self.router.set_aside(what.is_some());
                 self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
             }
         }

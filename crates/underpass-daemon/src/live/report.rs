@@ -14,7 +14,7 @@ use super::{
     Live,
     questions::Answer,
     state::{LeftOut, Link, Policer, Queue, State, Tunnel, busiest},
-    stats::{Label, Mpls, MplsDevice, Port, Sid, Stats, Topic, Totals, Worker},
+    stats::{FastPath, Label, Mpls, MplsDevice, Port, Sid, Stats, Topic, Totals, Worker},
     worker::{Account, Order},
 };
 
@@ -65,6 +65,16 @@ impl Live {
         }
         let mut sum = Totals::default();
         accounts.iter().for_each(|account| sum += totals(account));
+        let (programs, dropped) = self.router.programs_counted();
+        for (reason, count) in dropped.iter().filter(|(_, count)| *count > 0) {
+            *drops.entry(reason.name().to_owned()).or_default() += count;
+        }
+        sum += Totals {
+            received: programs.received,
+            sent: programs.sent,
+            dropped: dropped.iter().map(|(_, count)| count).sum(),
+            ..Totals::default()
+        };
         let drivers: BTreeMap<u32, (PortId, &str)> =
             self.attachments.drivers().map(|(index, port, driver)| (index, (port, driver))).collect();
         let links = self.router.link_counts();
@@ -77,6 +87,7 @@ impl Live {
                 name: link.name,
                 index: link.index,
                 driver: (*driver).to_owned(),
+                fast_path: self.attachments.fast_path(link.index).map(str::to_owned),
                 rx_packets: link.received.0,
                 rx_bytes: link.received.1,
                 tx_packets: link.sent.0,
@@ -109,9 +120,20 @@ impl Live {
             drops,
             ports: ports.collect(),
             workers: workers.collect(),
+            fast_path: self.fast_path_stats(),
             sids: sids.collect(),
             mpls,
             warnings: self.router.warnings(),
+        }
+    }
+
+    fn fast_path_stats(&self) -> FastPath {
+        let (hits, misses) = self.router.carried();
+        let misses = misses.into_iter().filter(|(_, count)| *count > 0);
+        FastPath {
+            off: self.attachments.no_fast_path().map(str::to_owned),
+            hits,
+            misses: misses.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
         }
     }
 

@@ -18,6 +18,9 @@ pub struct Stats {
     pub ports: Vec<Port>,
     /// By worker.
     pub workers: Vec<Worker>,
+    /// What the kernel has carried by itself.
+    #[serde(default)]
+    pub fast_path: FastPath,
     /// By local SID.
     pub sids: Vec<Sid>,
     /// By device that has received or sent labelled packets.
@@ -26,6 +29,18 @@ pub struct Stats {
     /// What is configured so that it cannot do what it is for.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Packets that came in by devices with a program that carries packets in the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastPath {
+    /// Why there is no such program, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off: Option<String>,
+    /// Packets that programs sent or dropped. They are among those of the totals.
+    pub hits: u64,
+    /// Packets that workers got instead, by cause.
+    pub misses: BTreeMap<String, u64>,
 }
 
 /// What has been counted of MPLS since the router was started.
@@ -106,6 +121,9 @@ pub struct Port {
     pub index: u32,
     /// `packet`, `xdp-native`, `xdp-generic` or `tun`.
     pub driver: String,
+    /// `tcx`: a program there carries packets in the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_path: Option<String>,
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes received, with the link layer.
