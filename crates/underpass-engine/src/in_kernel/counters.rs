@@ -44,7 +44,31 @@ impl ProgramCounters {
     pub(crate) fn new(region: &Region, processors: usize) -> Option<Self> {
         let processors = processors.max(1);
         let bits = PROCESSOR_BITS - 3 + processors.next_power_of_two().trailing_zeros();
-        Some(Self { words: Words::within(region, bits)?, processors })
+        let counters = Self { words: Words::within(region, bits)?, processors };
+        counters.touch(RECEIVED);
+        Some(counters)
+    }
+
+    /// Has memory where a counter is: what a program adds where there is none is lost.
+    fn touch(&self, byte: u32) {
+        // Programs may count there already.
+        for of in 0..self.processors {
+            let _ = self.word(of, byte).fetch_or(0, Relaxed);
+        }
+    }
+
+    /// Has memory for the counters of a link, before a program knows it.
+    pub(crate) fn reserve_link(&self, link: LinkId) {
+        if link.0 < MOST_LINKS {
+            self.touch(link_at(link, Direction::Receive));
+        }
+    }
+
+    /// Has memory for the counter of an object, before a program knows it.
+    pub(crate) fn reserve_object(&self, id: CounterId) {
+        if let Some(at) = object_at(id) {
+            self.touch(at);
+        }
     }
 
     /// Where they begin in the region.

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod layout;
 pub mod records;
 pub mod region;
+pub mod tunnels;
 
 use region::Region;
 

@@ -11,13 +11,14 @@ use std::sync::atomic::{
 
 use super::Programs;
 use super::counters::{self, ProgramCounters};
+use super::tunnels;
 use crate::counters::{CounterId, Direction};
 use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
     Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Lookup, LookupId, NextHopId,
-    StoredNextHop, Via,
+    StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -91,6 +92,10 @@ pub mod kind {
     /// H.Encaps: the slot of the next hop at 8, at 12 that of the look-up it was found by, the header from 16 on, its
     /// length at 2.
     pub const ENCAPS: u8 = 12;
+    /// Into a tunnel: at 8 the slot of the outer header for IPv4, at 12 that for IPv6, at 16 the longest packet or 0.
+    pub const TUNNEL: u8 = 13;
+    /// For the router itself, which may be the end of a tunnel.
+    pub const LOCAL: u8 = 14;
 }
 
 /// End, End.X, End.T: penultimate segment pop.
@@ -108,6 +113,8 @@ pub const PEER: u16 = 4;
 pub const FORWARD4: u16 = 8;
 /// IPv6 is forwarded.
 pub const FORWARD6: u16 = 16;
+/// It is in a VRF.
+pub const IN_VRF: u16 = 32;
 
 /// What a program may do with packets that leave by a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,8 +148,15 @@ pub struct Places {
     /// Bytes of the blocks that nodes are in, a word a class.
     pub sizes: u32,
     /// What is so for all packets: at 0 the bits of the first word of an IPv4 header that must be those of version 4 and no
-    /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets.
+    /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets; at 8, while they are
+    /// to get those of tunnels.
     pub common: u32,
+    /// Ends of tunnels, by a hash of what they are found by.
+    pub ends: u32,
+    /// Ports of foo-over-UDP, by the UDP port.
+    pub fou_ports: u32,
+    /// Not 0 if a shorter path MTU than that of the link was ever reported.
+    pub narrow: u32,
     /// The counters of the first processor.
     pub counters: u32,
 }
@@ -166,10 +180,13 @@ const WORD: usize = 8;
 pub(crate) struct Records {
     interfaces: Words<AtomicU32>,
     links: Words<AtomicU32>,
-    lookups: Words<AtomicU32>,
-    next_hops: Words<AtomicU32>,
+    pub(super) lookups: Words<AtomicU32>,
+    pub(super) next_hops: Words<AtomicU32>,
     actions: Words<AtomicU32>,
-    blocks: Arena,
+    pub(super) tunnels: Words<AtomicU32>,
+    pub(super) ends: Words<AtomicU32>,
+    pub(super) fou_ports: Words<AtomicU32>,
+    pub(super) blocks: Arena,
     sizes: Words,
     common: Words<AtomicU32>,
     pub(crate) counters: ProgramCounters,
@@ -186,12 +203,15 @@ impl Records {
         }
         Some(Self {
             sizes,
-            common: Words::within(&region, 1)?,
+            common: Words::within(&region, 2)?,
             interfaces: Words::within(&region, INTERFACE_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
             lookups: Words::within(&region, LOOKUP_BITS)?,
             next_hops: Words::within(&region, NEXT_HOP_BITS)?,
             actions: Words::within(&region, ACTION_BITS)?,
+            tunnels: Words::within(&region, tunnels::TUNNEL_BITS + 1)?,
+            ends: Words::within(&region, tunnels::PLACE_BITS)?,
+            fou_ports: Words::within(&region, u16::BITS)?,
             blocks: Arena::within(&region, RECORD_BITS)?,
             counters: ProgramCounters::new(&region, processors)?,
             wait,
@@ -207,7 +227,15 @@ impl Records {
             counters: self.counters.offset(),
             sizes: self.sizes.offset(),
             common: self.common.offset(),
+            ends: self.ends.offset(),
+            fou_ports: self.fou_ports.offset(),
+            narrow: 0,
         }
+    }
+
+    /// Has workers get the packets of all tunnels, or no longer.
+    pub(crate) fn set_tunnels_aside(&self, aside: bool) {
+        self.common.word(2).store(aside.into(), Relaxed);
     }
 
     /// Which of the first bits of an IPv4 header must be those of a plain packet.
@@ -269,6 +297,7 @@ impl Records {
             };
         }
         flags |= if link.forward4 { FORWARD4 } else { 0 } | if link.forward6 { FORWARD6 } else { 0 };
+        flags |= if link.in_vrf { IN_VRF } else { 0 };
         let [a, b, c, d, e, f] = link.mac;
         Some(vec![
             pair(link.ifindex, flags.into()),
@@ -346,6 +375,12 @@ impl Records {
             Action::Forward(to) => Some(vec![kind::FORWARD.into(), pair(self.next_hops.slot(to.0)?, 0)]),
             Action::Discard(Discard::Blackhole) => Some(vec![kind::BLACKHOLE.into()]),
             Action::Endpoint(sid) => self.endpoint(sid),
+            Action::Local => Some(vec![kind::LOCAL.into()]),
+            Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu }) => {
+                let slots = [0, 1].map(|n| self.tunnels.slot(tunnel.0.checked_mul(2)? + n));
+                let [Some(inside4), Some(inside6)] = slots else { return None };
+                Some(vec![kind::TUNNEL.into(), pair(inside4, inside6), pair(*mtu, 0)])
+            }
             Action::Headend(policy) => self.headend(policy),
             _ => None,
         }
@@ -415,19 +450,19 @@ impl Records {
 }
 
 /// Two halves of a word, the one at the lower address first.
-fn pair(first: u32, second: u32) -> u64 {
+pub(super) fn pair(first: u32, second: u32) -> u64 {
     let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
 impl Words<AtomicU32> {
     /// The address of a slot. `None`: there is none of this number.
-    fn slot(&self, id: u32) -> Option<u32> {
+    pub(super) fn slot(&self, id: u32) -> Option<u32> {
         ((id as usize) < self.len()).then(|| self.offset() + 4 * id)
     }
 
     /// Puts a record, or none, into a slot.
-    fn put(&self, blocks: &mut Arena, id: u32, record: Option<Vec<u64>>, retirer: &Retirer) {
+    pub(super) fn put(&self, blocks: &mut Arena, id: u32, record: Option<Vec<u64>>, retirer: &Retirer) {
         if self.slot(id).is_none() {
             return;
         }

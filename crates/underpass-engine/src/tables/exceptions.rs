@@ -4,10 +4,12 @@
 //! be, as the next packet that is too long is told of again.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::LookupId;
+use crate::in_kernel::region::Region;
 use crate::limiter::Nanos;
+use crate::lpm::{Pages, Words};
 
 /// How long one counts: Linux's `mtu_expires`, and that of IPv6.
 const LIFETIME: Nanos = 600_000_000_000;
@@ -44,14 +46,21 @@ const LOCKED: u32 = 1 << 31;
 /// The exceptions of all destinations.
 pub(crate) struct Exceptions {
     entries: Box<[Entry]>,
-    any: AtomicBool,
+    /// Whether there was ever one: not 0.
+    any: Words<AtomicU32>,
     writing: Mutex<()>,
 }
 
-impl Default for Exceptions {
-    fn default() -> Self {
+impl Exceptions {
+    /// None yet. Programs in the kernel see in the region whether there is one.
+    pub(super) fn new(region: Option<&Region>) -> Self {
         let entries = (0..SETS * WAYS).map(|_| Entry::default()).collect();
-        Self { entries, any: AtomicBool::new(false), writing: Mutex::new(()) }
+        Self { entries, any: Words::shared(region, 0, Pages::Small), writing: Mutex::new(()) }
+    }
+
+    /// Where in the region it says whether there is one.
+    pub(crate) fn any_in_kernel(&self) -> u32 {
+        self.any.offset()
     }
 }
 
@@ -95,13 +104,13 @@ impl Exceptions {
     /// Whether one was ever reported.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
+        self.any.word(0).load(Ordering::Relaxed) != 0
     }
 
     /// Says that there is something to be looked for at each tunnel.
     #[cold]
     pub(crate) fn set_any(&self) {
-        self.any.store(true, Ordering::Relaxed);
+        self.any.word(0).store(1, Ordering::Relaxed);
     }
 
     /// The path MTU of a destination, as a number, that is looked up in these tables, if one was reported.
@@ -152,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_was_told_counts_for_ten_minutes() {
-        let exceptions = Exceptions::default();
+        let exceptions = Exceptions::new(None);
         let reported = |destination, now| exceptions.of(destination, TABLES, now).map(|path| path.mtu);
         assert_eq!(reported(7, 0), None);
         exceptions.learn(7, TABLES, 1400, 5);
@@ -168,7 +177,7 @@ mod tests {
 
     #[test]
     fn less_than_the_least_is_not_believed() {
-        let exceptions = Exceptions::default();
+        let exceptions = Exceptions::new(None);
         exceptions.learn(7, TABLES, 68, 0);
         assert_eq!(exceptions.of(7, TABLES, 1), Some(PathMtu { mtu: 552, locked: true }));
         exceptions.learn(1 << 64, TABLES, 68, 0);
@@ -178,7 +187,7 @@ mod tests {
     /// Any number of destinations: the latest are known.
     #[test]
     fn the_oldest_make_room() {
-        let exceptions = Exceptions::default();
+        let exceptions = Exceptions::new(None);
         for destination in 0..100_000u32 {
             exceptions.learn(destination.into(), TABLES, 1000, destination.into());
             assert!(exceptions.of(destination.into(), TABLES, destination.into()).is_some());

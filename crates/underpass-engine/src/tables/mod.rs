@@ -117,7 +117,7 @@ impl Tables {
             changes6: AtomicU64::new(1),
             labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
-            tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
+            tunnels: TunnelTable::new(1 << LINK_BITS, retirer, arena.region()),
             hooks: Slab::new(LINK_BITS, retirer),
             tc_actions: Slab::new(LINK_BITS, retirer),
             classifying_links: AtomicU32::new(0),

@@ -157,6 +157,21 @@ impl PrecomputedDecap {
         self.kind == kind && found == tunnel_match && ingress.is(self.bound)
     }
 
+    /// What kind of tunnel it is of.
+    pub(crate) fn kind(&self) -> TunnelKind {
+        self.kind
+    }
+
+    /// Whether outer packets must have come in somewhere.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    /// The router's address, that of the other end, and the key.
+    pub(crate) fn found_by(&self) -> (u128, u128, Option<u32>) {
+        (self.local, self.remote, self.has_key.then_some(self.key))
+    }
+
     /// Where the other end must not be one of the router's own addresses, if it must not.
     #[inline(always)]
     pub(crate) fn own(&self) -> Option<LookupId> {

@@ -139,8 +139,8 @@ impl Writer {
         let hook = hook.map(StoredHook::from);
         let (priority, input) = reads(hook.as_ref());
         self.tables.priorities.replace_reader(old_priority, priority);
-        self.record_common();
         self.tables.input_readers.replace(old_input, input);
+        self.record_common();
         self.tables.hooks.replace(id, hook, &mut self.retirer)
     }
 }

@@ -1,5 +1,6 @@
 //! The tunnels of a router as workers find them: by id, by device, and by what a received packet says.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::{
     Exceptions, FouPayload, FouPort, Guard, InnerProtocol, Link, LinkId, PrecomputedDecap, PrecomputedEncap,
     StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole,
 };
+use crate::in_kernel::region::Region;
 use crate::publish::{Retirer, Slab, prefetch};
 
 /// More tunnels than these are asked for before they are read. A thousand are not: by their turn, out of them, that takes 91
@@ -75,7 +77,7 @@ pub(crate) struct TunnelTable {
 }
 
 impl TunnelTable {
-    pub(super) fn new(links: usize, retirer: &Retirer) -> Self {
+    pub(super) fn new(links: usize, retirer: &Retirer, region: Option<&Region>) -> Self {
         Self {
             tunnels: Slab::new(TUNNEL_BITS, retirer),
             precomputed: std::array::from_fn(|_| Slab::new(TUNNEL_BITS, retirer)),
@@ -93,8 +95,8 @@ impl TunnelTable {
             host: AtomicU32::new(u32::MAX),
             ends: zeroed(CHAINS),
             end_nexts: zeroed(1 << TUNNEL_BITS),
-            exceptions: Exceptions::default(),
-            own_exceptions: Exceptions::default(),
+            exceptions: Exceptions::new(region),
+            own_exceptions: Exceptions::new(None),
         }
     }
 
@@ -444,9 +446,32 @@ fn take_out(head: &AtomicU32, nexts: &[AtomicU32], id: u32) -> bool {
     }
 }
 
-/// Which tunnels each link has: those of its routes too.
+/// Which tunnels each link has: those of its routes too. And what of tunnels has changed since somebody has looked.
 #[derive(Default)]
-pub(super) struct TunnelsOfLinks(BTreeMap<LinkId, Vec<u32>>);
+pub(super) struct TunnelsOfLinks {
+    of: BTreeMap<LinkId, Vec<u32>>,
+    changed: RefCell<Vec<Changed>>,
+}
+
+/// What has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Changed {
+    /// This tunnel.
+    Tunnel(u32),
+    /// The end that is found at once at this place.
+    End(u32),
+}
+
+impl TunnelsOfLinks {
+    /// What has changed since the last time.
+    pub(super) fn take_changed(&self) -> Vec<Changed> {
+        self.changed.take()
+    }
+
+    fn change(&self, what: Changed) {
+        self.changed.borrow_mut().push(what);
+    }
+}
 
 impl TunnelTable {
     /// Puts a tunnel, or none, in the place of what `id` names. Whether there was one.
@@ -466,19 +491,19 @@ impl TunnelTable {
             && !stays
         {
             self.link_out(id, old);
-            if let Some(tunnels) = links.0.get_mut(&old.link) {
+            if let Some(tunnels) = links.of.get_mut(&old.link) {
                 tunnels.retain(|other| *other != id);
             }
         }
         let stored = tunnel.map(|(tunnel, link)| StoredTunnel::new(tunnel, link, sequence));
         let config = stored.as_ref().map(|stored| stored.config.clone());
-        self.store(id, stored, retirer);
+        self.store(id, stored, links, retirer);
         if let Some(tunnel) = config.as_ref().filter(|_| !stays) {
             self.link_in(id, tunnel);
-            links.0.entry(tunnel.link).or_default().push(id);
+            links.of.entry(tunnel.link).or_default().push(id);
         }
         let before = before.map(|(old, _)| old);
-        before.iter().chain(&config).for_each(|tunnel| self.refresh_end(tunnel, retirer));
+        before.iter().chain(&config).for_each(|tunnel| self.refresh_end(tunnel, links, retirer));
         for kind in self.count_bound(before.as_ref(), config.as_ref()).into_iter().flatten() {
             self.refresh_ends(kind, links, retirer);
         }
@@ -511,15 +536,16 @@ impl TunnelTable {
 
     /// Brings up to date what is found at once of all tunnels of this kind.
     fn refresh_ends(&self, kind: TunnelKind, links: &TunnelsOfLinks, retirer: &mut Retirer) {
-        for id in links.0.values().flatten() {
+        for id in links.of.values().flatten() {
             let tunnel = self.tunnels.peek(*id, retirer).filter(|tunnel| tunnel.kind == kind);
             if let Some(config) = tunnel.map(|tunnel| tunnel.config.clone()) {
-                self.refresh_end(&config, retirer);
+                self.refresh_end(&config, links, retirer);
             }
         }
     }
 
-    fn store(&self, id: u32, tunnel: Option<StoredTunnel>, retirer: &mut Retirer) {
+    fn store(&self, id: u32, tunnel: Option<StoredTunnel>, links: &TunnelsOfLinks, retirer: &mut Retirer) {
+        links.change(Changed::Tunnel(id));
         for (slab, inside) in self.precomputed.iter().zip([InnerProtocol::Ip4, InnerProtocol::Ip6]) {
             let precomputed = tunnel.as_ref().and_then(|tunnel| tunnel.precomputed(inside));
             slab.replace(id, precomputed, retirer);
@@ -528,9 +554,10 @@ impl TunnelTable {
     }
 
     /// Brings up to date what is found at once of the chain that a tunnel is, or was, in.
-    fn refresh_end(&self, tunnel: &Tunnel, retirer: &mut Retirer) {
+    fn refresh_end(&self, tunnel: &Tunnel, links: &TunnelsOfLinks, retirer: &mut Retirer) {
         let Some((class, seen)) = found_by(tunnel) else { return };
         let place = chain(tunnel.kind, class, seen);
+        links.change(Changed::End(place as u32));
         let first = self.heads.get(place).and_then(|head| head.load(Relaxed).checked_sub(1));
         let first = first.and_then(|id| self.tunnels.peek(id, retirer));
         let both = first.filter(|first| {
@@ -563,13 +590,26 @@ impl TunnelTable {
         links: &TunnelsOfLinks,
         retirer: &mut Retirer,
     ) {
-        for tunnel in links.0.get(&id).into_iter().flatten() {
+        for tunnel in links.of.get(&id).into_iter().flatten() {
             let Some(old) = self.tunnels.peek(*tunnel, retirer) else { continue };
             let config = old.config.clone();
             let new = StoredTunnel::new(config.clone(), link, Arc::clone(&old.sequence));
-            self.store(*tunnel, Some(new), retirer);
-            self.refresh_end(&config, retirer);
+            self.store(*tunnel, Some(new), links, retirer);
+            self.refresh_end(&config, links, retirer);
         }
+    }
+
+    /// The end that is found at once at a place.
+    pub(super) fn end_at<'r>(&'r self, place: u32, retirer: &'r Retirer) -> Option<&'r PrecomputedDecap> {
+        self.precomputed_decaps.peek(place, retirer)
+    }
+
+    /// The port of foo-over-UDP of a UDP port, if it is the only one and takes all datagrams there.
+    pub(super) fn only_port(&self, port: u16, retirer: &Retirer) -> Option<FouPort> {
+        let id = self.port_heads.get(usize::from(port))?.load(Relaxed).checked_sub(1)?;
+        let alone = self.port_nexts.get(id as usize)?.load(Relaxed) == 0;
+        let fou = self.ports.peek(id, retirer).filter(|_| alone)?;
+        (fou.peer.is_none() && fou.bound.is_none()).then_some(*fou)
     }
 
     /// Puts a port, or none, in the place of what `id` names. Whether there was one.

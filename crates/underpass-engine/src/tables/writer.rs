@@ -217,6 +217,7 @@ impl Writer {
         let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
         let port = link.port;
         self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
+        self.records.iter().for_each(|records| records.counters.reserve_link(LinkId(id)));
         let id = LinkId(id);
         let ways = [Direction::Receive, Direction::Transmit];
         let base = LinkBase {
@@ -243,6 +244,7 @@ impl Writer {
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.record_link(id, ifindex);
+        self.record_tunnels();
         self.point_port(port, id.0);
     }
 
@@ -255,6 +257,7 @@ impl Writer {
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.record_link(id, ifindex);
+        self.record_tunnels();
         self.links.give(id.0, &self.retirer);
     }
 
@@ -285,7 +288,9 @@ impl Writer {
         let link =
             tunnel.as_ref().and_then(|tunnel| tables.links.peek(tunnel.link.0, &self.retirer)).cloned();
         let tunnel = tunnel.map(|tunnel| (tunnel, link.as_ref()));
-        tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer)
+        let before = tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer);
+        self.record_tunnels();
+        before
     }
 
     /// Says which of the protocols of packets inside others the host beside the router may take where no tunnel does:
@@ -298,21 +303,26 @@ impl Writer {
     pub fn add_fou_port(&mut self, port: FouPort) -> FouPortId {
         let Some((id, _)) = self.fou_ports.take(&self.retirer) else { return FouPortId(NOWHERE) };
         self.tables.tunnels.put_port(id, Some(port), &mut self.retirer);
+        self.record_fou_port(port.port);
         FouPortId(id)
     }
 
     /// Changes such a port. Does nothing if the id names none.
     pub fn set_fou_port(&mut self, id: FouPortId, port: FouPort) {
-        if self.tables.tunnels.ports.peek(id.0, &self.retirer).is_some() {
+        if let Some(before) = self.tables.tunnels.ports.peek(id.0, &self.retirer).map(|fou| fou.port) {
             self.tables.tunnels.put_port(id.0, Some(port), &mut self.retirer);
+            self.record_fou_port(before);
+            self.record_fou_port(port.port);
         }
     }
 
     /// Removes such a port, if the id names one.
     pub fn remove_fou_port(&mut self, id: FouPortId) {
+        let before = self.tables.tunnels.ports.peek(id.0, &self.retirer).map(|fou| fou.port);
         if self.tables.tunnels.put_port(id.0, None, &mut self.retirer) {
             self.fou_ports.give(id.0, &self.retirer);
         }
+        before.into_iter().for_each(|port| self.record_fou_port(port));
     }
 
     /// Adds an action of traffic control. Beyond the room for them the id names nothing.
@@ -458,6 +468,7 @@ impl Writer {
             self.counters_used[id.0 as usize] = true;
         } else {
             self.counters.iter().for_each(|counters| counters.reserve(id));
+            self.records.iter().for_each(|records| records.counters.reserve_object(id));
             self.counters_used.push(true);
         }
         id

@@ -11,7 +11,11 @@ use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, 
 /// From the start of an IP header.
 pub(super) mod ip4 {
     pub(in super::super) const LEN: i16 = 20;
+    pub(in super::super) const TOS: i16 = 1;
     pub(in super::super) const TOTAL: i16 = 2;
+    pub(in super::super) const IDENTIFICATION: i16 = 4;
+    pub(in super::super) const FRAGMENT: i16 = 6;
+    pub(in super::super) const PROTOCOL: i16 = 9;
     pub(in super::super) const TTL: i16 = 8;
     pub(in super::super) const CHECKSUM: i16 = 10;
     pub(in super::super) const SOURCE: i16 = 12;
@@ -30,7 +34,7 @@ pub(super) mod ip6 {
 const REACHED: i32 = 256;
 
 /// A link's record: which tables, which flags.
-const LINK_FLAGS: i16 = 4;
+pub(super) const LINK_FLAGS: i16 = 4;
 pub(super) const LINK_LOOKUP: i16 = 8;
 const LINK_MAC: i16 = 16;
 
@@ -152,6 +156,9 @@ impl Emit {
         let blackhole = p.label();
         p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
         p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
+        let (tunnel, miss) = (p.label(), self.miss);
+        p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
+        p.jump_if(R2, When::Equal, kind::LOCAL.into(), miss);
         p.jump_if(R2, When::Equal, kind::END.into(), end);
         p.jump_if(R2, When::Equal, kind::X.into(), end);
         p.jump_if(R2, When::Equal, kind::T.into(), end);
@@ -172,6 +179,9 @@ impl Emit {
 
         self.p.here(blackhole);
         self.drop(DropReason::Blackhole);
+
+        self.p.here(tunnel);
+        self.enter_tunnel(true);
 
         self.p.here(end);
         self.end();
@@ -226,6 +236,9 @@ impl Emit {
         p.jump_if(R2, When::Equal, kind::FORWARD.into(), forward);
         p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
         p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
+        let (tunnel, local) = (p.label(), p.label());
+        p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
+        p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
         let action = self.because(MissCause::Action);
         self.p.jump(action);
 
@@ -239,6 +252,11 @@ impl Emit {
 
         self.p.here(blackhole);
         self.drop(DropReason::Blackhole);
+
+        self.p.here(tunnel);
+        self.enter_tunnel(false);
+        self.p.here(local);
+        self.leave_tunnel();
 
         self.p.here(encapsulate);
         let p = &mut self.p;

@@ -3,7 +3,7 @@
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::MissCause;
 
-use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, SKB_CHANGE_TAIL, TCX_DROP, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, SKB_CHANGE_TAIL, sk_buff, stack};
 use super::input::{ip4, ip6};
 use crate::xdp::assembler::{Do, R0, R1, R2, R3, R4, R5, R6, R7, R9, R10, Size, When};
 
@@ -101,6 +101,11 @@ impl Emit {
     /// Takes 1 from the hop limit of the IPv6 header at `at`, to which R7 then leads.
     pub(super) fn lower6(&mut self, at: i16) {
         self.reach_for_sure((at + ip6::LEN).into());
+        self.lower6_here(at);
+    }
+
+    /// The same of that at `at` behind what R7 leads to.
+    pub(super) fn lower6_here(&mut self, at: i16) {
         let p = &mut self.p;
         p.load(Size::Byte, R1, R7, at + ip6::HOPS);
         p.add(R1, -1);
@@ -110,6 +115,11 @@ impl Emit {
     /// Takes 1 from the TTL of the IPv4 header at `at`: RFC 1624.
     pub(super) fn lower4(&mut self, at: i16) {
         self.reach_for_sure((at + ip4::LEN).into());
+        self.lower4_here(at);
+    }
+
+    /// The same of that at `at` behind what R7 leads to.
+    pub(super) fn lower4_here(&mut self, at: i16) {
         let p = &mut self.p;
         p.load(Size::Byte, R1, R7, at + ip4::TTL);
         p.add(R1, -1);
@@ -132,31 +142,29 @@ impl Emit {
         self.send();
     }
 
-    /// Copies bytes, a multiple of eight in R4, from what R5 leads to in the arena to the frame from `to` on; R7 leads to
+    /// Copies bytes, as many as R4 says, which is a multiple of what is copied at once, from what R5 leads to in the arena to the frame from `to` on; R7 leads to
     /// the frame, and changes. At most `most` bytes.
-    pub(super) fn copy_in(&mut self, to: i32, most: usize) {
-        let (done, gone, there) = (self.p.label(), self.p.label(), self.p.label());
+    pub(super) fn copy_in(&mut self, to: i32, most: usize, size: Size) {
+        let step = if matches!(size, Size::Word) { 4 } else { 8 };
+        let (done, gone) = (self.p.label(), self.p.label());
         let p = &mut self.p;
         p.load(Size::Word, R7, R6, sk_buff::DATA);
         p.add(R7, to);
-        for _ in 0..most / 8 {
+        for _ in 0..most / step as usize {
             p.jump_if(R4, When::Equal, 0, done);
-            p.add(R4, -8);
+            p.add(R4, -step);
             p.load(Size::Word, R2, R6, sk_buff::DATA_END);
             p.copy(R3, R7);
-            p.add(R3, 8);
+            p.add(R3, step);
             p.jump_if_register(R3, When::Greater, R2, gone);
-            p.load(Size::Double, R1, R5, 0);
-            p.store(Size::Double, R7, 0, R1);
-            p.add(R7, 8);
-            p.add(R5, 8);
+            p.load(size, R1, R5, 0);
+            p.store(size, R7, 0, R1);
+            p.add(R7, step);
+            p.add(R5, step);
         }
         p.jump_if(R4, When::Equal, 0, done);
         p.here(gone);
         self.drop(DropReason::NoHeadroom);
         self.p.here(done);
-        self.p.jump(there);
-        self.p.here(there);
-        let _ = (TCX_DROP, R0);
     }
 }

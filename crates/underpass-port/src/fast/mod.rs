@@ -9,6 +9,7 @@ mod emit;
 mod input;
 mod leave;
 mod srv6;
+mod tunnel;
 mod walk;
 
 pub mod arena;
@@ -33,6 +34,8 @@ const INGRESS: i32 = 1;
 /// Loads the program. `arena` is the region that `places` are in.
 pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
     let mut p = crate::xdp::assembler::Program::default();
+    let main = p.label();
+    p.function(main, "carry", None);
     // That the program has an arena, the kernel sees by this.
     p.copy(R3, R1);
     p.map(R1, arena);
@@ -84,7 +87,9 @@ pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<Owned
     emit.function_find();
     emit.function_walk();
     emit.function_part();
-    bpf::load(ProgramKind::Classifier, "underpass_fast", &emit.p.finish())
+    emit.function_fold();
+    let functions = emit.p.functions();
+    bpf::load_functions(ProgramKind::Classifier, "underpass_fast", &emit.p.finish(), &functions)
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl Emit {
 
     /// Jumps if the action that was found, which R0 says, is not that of a route that just forwards; R1 is the slot of its
     /// next hop. R9 stays.
-    fn forwards(&mut self) {
+    pub(super) fn forwards(&mut self) {
         let (no_route, action) = (self.because(MissCause::NoRoute), self.because(MissCause::Action));
         let p = &mut self.p;
         p.jump_if(R0, When::Equal, 0, no_route);
@@ -307,7 +307,7 @@ impl Emit {
     }
 
     /// Has R7 lead to what begins at R2 in the frame, of which so many bytes can be reached.
-    fn reach_inside(&mut self, bytes: i32, shorter: Label) {
+    pub(super) fn reach_inside(&mut self, bytes: i32, shorter: Label) {
         let p = &mut self.p;
         p.compute(R2, Do::And, 0xfff);
         p.load(Size::Word, R7, R6, sk_buff::DATA);
@@ -318,7 +318,7 @@ impl Emit {
     /// End.DX2: the frame inside leaves by a link.
     pub(super) fn end_dx2(&mut self) {
         let (segments, header) = (self.because(MissCause::Segments), self.because(MissCause::Header));
-        let (too_long, room) = (self.because(MissCause::TooLong), self.because(MissCause::Room));
+        let too_long = self.because(MissCause::TooLong);
         self.enter_sid();
         self.inside(protocol::ETHERNET, segments);
         self.reach_inside(ETHERNET.into(), header);
@@ -363,7 +363,6 @@ impl Emit {
         p.load(Size::Half, R1, R10, stack::HEADER + 12);
         p.store(Size::Half, R7, 12, R1);
         self.send();
-        let _ = room;
     }
 
     /// End.DX4, End.DX6, End.DT4, End.DT6 and End.DT46.
@@ -478,7 +477,7 @@ impl Emit {
     }
 
     /// Jumps if the packet inside, of so many bytes as R1 says, does not end where the outer packet ends. Changes R2, R3.
-    fn ends_there(&mut self, otherwise: Label) {
+    pub(super) fn ends_there(&mut self, otherwise: Label) {
         let p = &mut self.p;
         p.load(Size::Double, R2, R10, stack::AT);
         p.compute_with(R2, Do::Add, R1);
@@ -488,7 +487,7 @@ impl Emit {
     }
 
     /// Writes the EtherType of the frame, to which R7 leads.
-    fn write_ethertype(&mut self, ethertype: u16) {
+    pub(super) fn write_ethertype(&mut self, ethertype: u16) {
         self.p.set(R1, ethertype.to_be().into());
         self.p.store(Size::Half, R7, 12, R1);
     }
@@ -547,7 +546,7 @@ impl Emit {
         p.point(R5, R5);
         p.add(R5, HEADER);
         p.load(Size::Double, R4, R10, stack::AT);
-        self.copy_in(ETHERNET.into(), LONGEST_HEADER);
+        self.copy_in(ETHERNET.into(), LONGEST_HEADER, Size::Double);
         self.reach_for_sure((ETHERNET + ip6::LEN).into());
         let p = &mut self.p;
         p.load(Size::Double, R1, R10, stack::FIRST);

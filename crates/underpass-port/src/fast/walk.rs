@@ -28,7 +28,7 @@ impl Emit {
     /// tables of the family are)`. The action's record, or why there is none.
     pub(super) fn function_find(&mut self) {
         let (found, absent, unknown) = (self.p.label(), self.p.label(), self.p.label());
-        self.p.here(self.find);
+        self.p.function(self.find, "find", Some(4));
         let p = &mut self.p;
         p.store(Size::Double, R10, HIGH, R2);
         p.store(Size::Double, R10, LOW, R3);
@@ -71,7 +71,7 @@ impl Emit {
     ///
     /// R2 and R3 are the rest of the address, R4 the entry, R5 scratch, R6 the node, R7 the slot in it, R8 the root's slot.
     pub(super) fn function_walk(&mut self) {
-        self.p.here(self.walk);
+        self.p.function(self.walk, "walk", Some(3));
         let p = &mut self.p;
         let (leaf, record, cover, default) = (p.label(), p.label(), p.label(), p.label());
         let stop = p.label();
@@ -260,7 +260,7 @@ impl Emit {
         const START: i16 = -48;
         /// Headers that are passed over.
         const HEADERS: usize = 6;
-        self.p.here(self.part);
+        self.p.function(self.part, "part", None);
         let p = &mut self.p;
         let (unknown, tcp) = (p.label(), p.label());
         p.copy(R6, R1);

@@ -44,7 +44,6 @@ pub(crate) enum Size {
 pub(crate) enum Do {
     Add = 0x00,
     Subtract = 0x10,
-    #[expect(dead_code)]
     Multiply = 0x20,
     Or = 0x40,
     And = 0x50,
@@ -80,6 +79,20 @@ pub(crate) struct Program {
     jumps: Vec<(usize, Label)>,
     /// Calls of functions, and the label that each leads to.
     calls: Vec<(usize, Label)>,
+    /// Functions, in the order in which they stand.
+    functions: Vec<Function>,
+}
+
+/// A function of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Function {
+    /// Its first instruction.
+    pub(crate) at: u32,
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// How many numbers it takes, in R1 and the following registers. `None`: the kernel verifies it anew for each call of it,
+    /// with what it is called with; else once, whatever these numbers are.
+    pub(crate) numbers: Option<u32>,
 }
 
 impl Program {
@@ -137,7 +150,6 @@ impl Program {
     }
 
     /// `to = value`, of 64 bits.
-    #[expect(dead_code)]
     pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
         self.push(0x18, to, R0, 0, value as i32);
         self.push(0, R0, R0, 0, (value >> 32) as i32);
@@ -153,6 +165,18 @@ impl Program {
         /// `BPF_ADDR_SPACE_CAST`, from address space 1 to 0: Documentation/bpf/standardization, `addr_space_cast`.
         const CAST: (i16, i32) = (1, 1);
         self.push(0xbf, to, from, CAST.0, CAST.1);
+    }
+
+    /// Here begins a function.
+    pub(crate) fn function(&mut self, label: Label, name: &'static str, numbers: Option<u32>) {
+        self.here(label);
+        let at = self.instructions.len() as u32;
+        self.functions.push(Function { at, name, numbers });
+    }
+
+    /// The functions.
+    pub(crate) fn functions(&self) -> Vec<Function> {
+        self.functions.clone()
     }
 
     /// Calls a function of the program.

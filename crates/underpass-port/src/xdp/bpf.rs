@@ -6,7 +6,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Instruction;
+use super::assembler::{Function, Instruction};
+use super::btf;
 
 const MAP_CREATE: i32 = 0;
 const MAP_UPDATE_ELEM: i32 = 2;
@@ -17,6 +18,7 @@ const LINK_CREATE: i32 = 28;
 const PROG_GET_FD_BY_ID: i32 = 13;
 const OBJ_GET_INFO_BY_FD: i32 = 15;
 const PROG_QUERY: i32 = 16;
+const BTF_LOAD: i32 = 18;
 
 /// Kinds of maps.
 #[derive(Clone, Copy)]
@@ -161,6 +163,31 @@ impl AsRawFd for Map {
 
 /// Loads a program. The error tells what the verifier says.
 pub(crate) fn load(kind: ProgramKind, text: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
+    load_functions(kind, text, program, &[])
+}
+
+/// Tells the kernel of types.
+fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attribute {
+        types: u64,
+        log: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        log_true_size: u32,
+    }
+    let (types, size) = (types.as_ptr() as u64, types.len() as u32);
+    bpf_fd(BTF_LOAD, &mut Attribute { types, log: 0, size, log_size: 0, log_level: 0, log_true_size: 0 })
+}
+
+/// The same of a program with functions.
+pub(crate) fn load_functions(
+    kind: ProgramKind,
+    text: &str,
+    program: &[Instruction],
+    functions: &[Function],
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attribute {
         kind: u32,
@@ -173,10 +200,19 @@ pub(crate) fn load(kind: ProgramKind, text: &str, program: &[Instruction]) -> io
         kernel_version: u32,
         flags: u32,
         name: [u8; 16],
+        ifindex: u32,
+        attach: u32,
+        types: u32,
+        function_size: u32,
+        functions: u64,
+        function_count: u32,
+        rest: u32,
     }
     /// The program may be given packets in several pieces.
     const XDP_HAS_FRAGMENTS: u32 = 1 << 5;
     const LICENSE: &CStr = c"Apache-2.0 OR MIT";
+    let (described, places) = btf::describe(functions);
+    let types = if functions.is_empty() { None } else { Some(load_types(&described)?) };
     let mut log = vec![0_u8; 1 << 16];
     let mut attribute = Attribute {
         kind: kind as u32,
@@ -189,6 +225,13 @@ pub(crate) fn load(kind: ProgramKind, text: &str, program: &[Instruction]) -> io
         kernel_version: 0,
         flags: if kind == ProgramKind::Xdp { XDP_HAS_FRAGMENTS } else { 0 },
         name: name(text),
+        ifindex: 0,
+        attach: 0,
+        types: types.as_ref().map_or(0, |types| types.as_raw_fd().cast_unsigned()),
+        function_size: if types.is_some() { size_of::<[u32; 2]>() as u32 } else { 0 },
+        functions: if types.is_some() { places.as_ptr() as u64 } else { 0 },
+        function_count: if types.is_some() { places.len() as u32 } else { 0 },
+        rest: 0,
     };
     let error = match bpf_fd(PROG_LOAD, &mut attribute) {
         Ok(fd) => return Ok(fd),

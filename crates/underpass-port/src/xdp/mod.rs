@@ -3,6 +3,7 @@
 
 pub(crate) mod assembler;
 pub(crate) mod bpf;
+mod btf;
 mod flood;
 pub(crate) mod program;
 mod ring;

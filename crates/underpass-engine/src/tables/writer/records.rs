@@ -4,7 +4,7 @@ use super::Writer;
 use crate::counters::Totals;
 use crate::drops::DropReason;
 use crate::in_kernel::records::{MissCause, Places};
-use crate::tables::{LinkId, LookupId, NextHopId};
+use crate::tables::{Changed, LinkId, LookupId, NextHopId};
 
 /// How much may wait for programs to move on before they are waited for: a wait takes milliseconds, and a route that
 /// changes often leaves a node behind each time.
@@ -13,7 +13,8 @@ const PATIENCE: usize = 1 << 14;
 impl Writer {
     /// Where programs find what they read. `None`: there are none.
     pub fn places(&self) -> Option<Places> {
-        self.records.as_ref().map(|records| records.places(&self.arena))
+        let narrow = self.tables.tunnels.exceptions.any_in_kernel();
+        self.records.as_ref().map(|records| Places { narrow, ..records.places(&self.arena) })
     }
 
     /// How many packets programs gave to workers for a cause.
@@ -59,10 +60,31 @@ impl Writer {
         }
     }
 
+    /// Follows what has changed of tunnels.
+    pub(super) fn record_tunnels(&mut self) {
+        let changed = self.tunnels_of_links.take_changed();
+        let Some(records) = &mut self.records else { return };
+        let (tunnels, retirer) = (&self.tables.tunnels, &self.retirer);
+        for changed in changed {
+            match changed {
+                Changed::Tunnel(id) => records.set_tunnel(id, tunnels.tunnels.peek(id, retirer), retirer),
+                Changed::End(place) => records.set_end(place, tunnels.end_at(place, retirer), retirer),
+            }
+        }
+    }
+
+    /// Follows what takes datagrams of a UDP port.
+    pub(super) fn record_fou_port(&mut self, port: u16) {
+        if let Some(records) = &mut self.records {
+            records.set_fou_port(port, self.tables.tunnels.only_port(port, &self.retirer), &self.retirer);
+        }
+    }
+
     /// Brings up to date what is so for all packets.
     pub(crate) fn record_common(&self) {
         if let Some(records) = &self.records {
             records.set_plain_bits4(self.tables.plain_bits4());
+            records.set_tunnels_aside(self.tables.reads_input());
         }
     }
 
