@@ -51,9 +51,9 @@ impl ProgramCounters {
 
     /// Has memory where a counter is: what a program adds where there is none is lost.
     fn touch(&self, byte: u32) {
-        // Programs may count there already.
         for of in 0..self.processors {
-            let _ = self.word(of, byte).fetch_or(0, Relaxed);
+            // Programs may count there already. To add 0 would be no access at all to a compiler.
+            let _ = self.word(of, byte).compare_exchange(0, 0, Relaxed, Relaxed);
         }
     }
 

@@ -17,8 +17,8 @@ use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Lookup, LookupId, NextHopId,
-    StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Lookup, LookupId, Multipath,
+    NextHopId, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -96,6 +96,8 @@ pub mod kind {
     pub const TUNNEL: u8 = 13;
     /// For the router itself, which may be the end of a tunnel.
     pub const LOCAL: u8 = 14;
+    /// Multipath: how many paths at 2; from 8 on, of each the bound of the hash and the slot of its action.
+    pub const MULTIPATH: u8 = 15;
 }
 
 /// End, End.X, End.T: penultimate segment pop.
@@ -160,6 +162,9 @@ pub struct Places {
     /// The counters of the first processor.
     pub counters: u32,
 }
+
+/// Most paths of a multipath route that programs choose among.
+pub const MOST_PATHS: usize = 64;
 
 /// Interface indexes that have slots.
 pub const MOST_INTERFACES: u32 = 1 << INTERFACE_BITS;
@@ -376,6 +381,13 @@ impl Records {
             Action::Discard(Discard::Blackhole) => Some(vec![kind::BLACKHOLE.into()]),
             Action::Endpoint(sid) => self.endpoint(sid),
             Action::Local => Some(vec![kind::LOCAL.into()]),
+            Action::Multipath(Multipath { buckets }) if buckets.len() <= MOST_PATHS => {
+                let mut record = vec![u64::from(kind::MULTIPATH) | (buckets.len() as u64) << 16];
+                for (bound, action) in buckets {
+                    record.push(pair(*bound, self.actions.slot(action.0)?));
+                }
+                Some(record)
+            }
             Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu }) => {
                 let slots = [0, 1].map(|n| self.tunnels.slot(tunnel.0.checked_mul(2)? + n));
                 let [Some(inside4), Some(inside6)] = slots else { return None };

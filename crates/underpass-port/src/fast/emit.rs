@@ -74,6 +74,7 @@ pub(super) struct Emit {
     pub(super) walk: Label,
     pub(super) part: Label,
     pub(super) fold: Label,
+    pub(super) flow: Label,
     /// The packet is the kernel's or a worker's.
     pub(super) miss: Label,
     causes: BTreeMap<u32, Label>,
@@ -81,8 +82,8 @@ pub(super) struct Emit {
 
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places) -> Self {
-        let [find, walk, part, fold, miss] = std::array::from_fn(|_| p.label());
-        Self { p, places, find, walk, part, fold, miss, causes: BTreeMap::new() }
+        let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
+        Self { p, places, find, walk, part, fold, flow, miss, causes: BTreeMap::new() }
     }
 
     /// Where to jump to if no program takes the packet for this cause.

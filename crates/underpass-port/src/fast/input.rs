@@ -157,6 +157,8 @@ impl Emit {
         p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
         p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
         let (tunnel, miss) = (p.label(), self.miss);
+        let multipath = p.label();
+        p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
         p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
         p.jump_if(R2, When::Equal, kind::LOCAL.into(), miss);
         p.jump_if(R2, When::Equal, kind::END.into(), end);
@@ -169,6 +171,8 @@ impl Emit {
         let action = self.because(MissCause::Action);
         self.p.jump(action);
 
+        self.p.here(multipath);
+        self.choose_path();
         self.p.here(forward);
         self.p.load(Size::Word, R1, R9, 8);
         self.to_next_hop();
@@ -237,11 +241,15 @@ impl Emit {
         p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
         p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
         let (tunnel, local) = (p.label(), p.label());
+        let multipath = p.label();
+        p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
         p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
         p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
         let action = self.because(MissCause::Action);
         self.p.jump(action);
 
+        self.p.here(multipath);
+        self.choose_path();
         self.p.here(forward);
         self.p.load(Size::Word, R1, R9, 8);
         self.to_next_hop();

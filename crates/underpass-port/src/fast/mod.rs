@@ -8,6 +8,7 @@ mod device;
 mod emit;
 mod input;
 mod leave;
+mod multipath;
 mod srv6;
 mod tunnel;
 mod walk;
@@ -88,6 +89,7 @@ pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<Owned
     emit.function_walk();
     emit.function_part();
     emit.function_fold();
+    emit.function_flow();
     let functions = emit.p.functions();
     bpf::load_functions(ProgramKind::Classifier, "underpass_fast", &emit.p.finish(), &functions)
 }
