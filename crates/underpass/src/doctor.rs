@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use underpass_daemon::kernel::Filters;
+use underpass_daemon::live;
 use underpass_daemon::testbed::{self, Namespace};
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver};
@@ -163,6 +164,12 @@ fn machine(root: bool) -> anyhow::Result<Vec<Finding>> {
             };
             found.push(Finding { what, works: tried.is_ok(), needed, note });
         }
+        let tried = live::try_fast_path();
+        let note = match &tried {
+            Ok(()) => "the kernel carries by itself what it can (--fast-path auto)".to_owned(),
+            Err(why) => format!("workers carry every packet: {why}"),
+        };
+        found.push(Finding { what: "fast path", works: tried.is_ok(), needed: false, note });
     }
     for (what, path) in [("ip", "ip"), ("tc", "tc")] {
         let version = std::process::Command::new(path).arg("-V").output();

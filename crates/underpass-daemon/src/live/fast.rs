@@ -1,7 +1,7 @@
 //! The program that carries packets in the kernel: whether there is one, and why not.
 
 use anyhow::{Context, bail};
-use underpass_engine::in_kernel::records::Places;
+use underpass_engine::{in_kernel::records::Places, tables::Writer};
 use underpass_port::{
     fast::{Fast, arena::Arena},
     keep::Keep,
@@ -41,6 +41,21 @@ pub fn load(
         (Some(places), None) => Fast::load(arena, places, keep).context("the program"),
     };
     decide(wanted, fast)
+}
+
+/// Whether this kernel takes the program that carries packets.
+///
+/// # Errors
+/// Why it does not.
+pub fn try_fast_path() -> Result<(), String> {
+    let tried = || {
+        let arena = Arena::new().context("BPF arena, which needs Linux 6.9")?;
+        let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
+        let places = writer.places().context("the arena has no room for the tables")?;
+        Fast::load(arena, places, &Keep::new()).context("the program")
+    };
+    let short = |error: anyhow::Error| format!("{error:#}").lines().next().unwrap_or_default().to_owned();
+    tried().map(drop).map_err(short)
 }
 
 fn decide<T>(wanted: FastPath, made: anyhow::Result<T>) -> anyhow::Result<Result<T, String>> {

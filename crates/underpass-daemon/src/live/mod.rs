@@ -71,6 +71,7 @@ use crate::{
 
 pub use attach::Driver;
 pub use descriptors::Descriptors;
+pub use fast::try_fast_path;
 pub use device::ethernet_devices;
 pub use filters::KernelFilters;
 pub use priority::go_first;

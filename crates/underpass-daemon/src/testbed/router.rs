@@ -78,7 +78,7 @@ impl Router {
     pub fn start(program: &Path, namespace: &Namespace, arguments: &[&str]) -> anyhow::Result<Self> {
         let (said, log) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut command = namespace.command_ended_by(program, Signal::SIGTERM);
-        clean(&mut command).arg("run").args(arguments).stdout(said.try_clone()?).stderr(log.try_clone()?);
+        clean(&mut command).arg("run").args(arguments).args(fast_path(arguments)).stdout(said.try_clone()?).stderr(log.try_clone()?);
         let child = command.spawn().with_context(|| program.display().to_string())?;
         let client = Client { program: program.to_owned(), namespace: namespace.clone() };
         let mut router = Self { client, child, log };
@@ -144,6 +144,14 @@ impl Drop for Router {
             }
         }
     }
+}
+
+/// What says whether the kernel is to carry packets by itself, where the router is not told: so the same tests run with and
+/// without.
+fn fast_path(arguments: &[&str]) -> Vec<String> {
+    let mode = std::env::var("UNDERPASS_TEST_FAST_PATH").ok();
+    let mode = mode.filter(|_| !arguments.iter().any(|argument| matches!(*argument, "--fast-path" | "--offline")));
+    mode.map_or_else(Vec::new, |mode| vec!["--fast-path".to_owned(), mode])
 }
 
 /// Without what would lead it to another router than that of its namespace.

@@ -11,6 +11,7 @@ mod changes;
 mod daemon;
 mod dummy;
 mod examples;
+mod fast_path;
 mod frr;
 mod guest;
 mod hmac;

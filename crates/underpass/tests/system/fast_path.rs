@@ -1,0 +1,145 @@
+//! Packets that the kernel carries by itself: they are counted as all others are, wherever it is asked, and nothing stays of
+//! the program when the router is killed.
+
+use std::time::{Duration, Instant};
+
+use underpass_daemon::{live::Stats, testbed::Router};
+
+use super::net::{self, Line, program, settle, skip};
+
+/// A line with a router whose kernel carries packets. `None`, said aloud: it cannot here.
+fn line(test: &str, arguments: &[&str]) -> Option<(Line, Router)> {
+    if let Err(why) = underpass_daemon::live::try_fast_path() {
+        skip(test, &why);
+        return None;
+    }
+    let line = Line::new();
+    let router = line.start(&[&["--fast-path", "tcx"], arguments].concat());
+    for address in ["10.0.2.2", "fd00:2::2"] {
+        settle(&line.hosts[0], address, Duration::from_secs(10)).unwrap();
+    }
+    Some((line, router))
+}
+
+fn stats(line: &Line) -> Stats {
+    let told = line.router.run(&format!("{} stats --json", program().display())).unwrap();
+    serde_json::from_str(&told).unwrap()
+}
+
+/// `count` pings that are answered.
+fn ping(line: &Line, address: &str, count: u32) {
+    line.hosts[0].run(&format!("ping -n -q -c {count} -i 0.002 -W 5 {address}")).unwrap();
+}
+
+#[test]
+fn the_kernel_carries_and_counts() {
+    let Some(_turn) = net::turn("the_kernel_carries_and_counts") else { return };
+    let Some((line, router)) = line("the_kernel_carries_and_counts", &[]) else { return };
+    let before = stats(&line);
+    ping(&line, "10.0.2.2", 200);
+    ping(&line, "fd00:2::2", 200);
+    let after = stats(&line);
+    // There and back.
+    let hits = after.fast_path.hits - before.fast_path.hits;
+    assert!((800..=800 + 20).contains(&hits), "{after:#?}");
+    let rx = |stats: &Stats, name: &str| {
+        let port = stats.ports.iter().find(|port| port.name == name).unwrap();
+        assert_eq!(port.fast_path.as_deref(), Some("tcx"));
+        (port.rx_packets, port.tx_packets)
+    };
+    for name in ["v1", "v2"] {
+        let (before, after) = (rx(&before, name), rx(&after, name));
+        assert!(after.0 - before.0 >= 400 && after.1 - before.1 >= 400, "{name}: {before:?} {after:?}");
+    }
+    let totals = &after.totals;
+    assert_eq!(
+        totals.received + totals.generated,
+        totals.sent + totals.delivered + totals.dropped + totals.held,
+        "{after:#?}"
+    );
+    // A program that shows a link's counters is told the same.
+    let told = router.run("ip -j -s link show v1").unwrap();
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(told[0]["stats64"]["rx"]["packets"].as_u64().unwrap() >= 400, "{told}");
+    router.stop().unwrap();
+}
+
+#[test]
+fn what_a_route_drops_is_counted_by_its_reason() {
+    let Some(_turn) = net::turn("what_a_route_drops_is_counted_by_its_reason") else { return };
+    let Some((line, router)) = line("what_a_route_drops_is_counted_by_its_reason", &[]) else { return };
+    router.run("ip route add blackhole 198.51.100.0/24; ip -6 route add blackhole 2001:db8:bad::/48").unwrap();
+    let before = stats(&line);
+    for address in ["198.51.100.1", "2001:db8:bad::1"] {
+        let outcome = line.hosts[0].outcome(&format!("ping -n -q -c 50 -i 0.002 -W 1 {address}")).unwrap();
+        assert!(outcome.output.contains(" 0 received"), "{}", outcome.output);
+    }
+    let after = stats(&line);
+    assert_eq!(after.drops.get("blackhole"), Some(&100), "{after:#?}");
+    assert!(after.fast_path.hits - before.fast_path.hits >= 100, "{after:#?}");
+    router.stop().unwrap();
+}
+
+#[test]
+fn filters_and_tracing_have_workers_carry() {
+    let Some(_turn) = net::turn("filters_and_tracing_have_workers_carry") else { return };
+    let Some((line, router)) = line("filters_and_tracing_have_workers_carry", &["--workers", "1"]) else { return };
+    router.run("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress matchall action ok").unwrap();
+    let before = stats(&line);
+    ping(&line, "10.0.2.2", 100);
+    let after = stats(&line);
+    // What comes in by v1 is classified by a worker; what comes back is not.
+    let hooked = |stats: &Stats| stats.fast_path.misses.get("hooked").copied().unwrap_or_default();
+    assert!(hooked(&after) - hooked(&before) >= 100, "{after:#?}");
+    let counted = router.run("tc -s filter show dev v1 ingress").unwrap();
+    let sent = counted.split("Sent ").nth(1).and_then(|rest| rest.split(" bytes ").nth(1));
+    let sent = sent.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(sent.is_some_and(|sent| sent >= 100), "{counted}");
+    router.run("tc qdisc del dev v1 clsact").unwrap();
+    // And the kernel again, as soon as the filter is gone.
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let before = stats(&line).fast_path.hits;
+        ping(&line, "10.0.2.2", 10);
+        if stats(&line).fast_path.hits - before >= 20 {
+            break;
+        }
+        assert!(Instant::now() < end, "{:#?}", stats(&line));
+    }
+    router.stop().unwrap();
+}
+
+#[test]
+fn nothing_stays_of_a_router_that_was_killed() {
+    let Some(_turn) = net::turn("nothing_stays_of_a_router_that_was_killed") else { return };
+    let Some((line, router)) = line("nothing_stays_of_a_router_that_was_killed", &[]) else { return };
+    assert!(line.router.run("ip -br link").unwrap().contains("upm"));
+    router.kill().unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let links = line.router.run("ip -br link").unwrap();
+        if !links.lines().any(|link| link.starts_with("upm") || link.starts_with("underpass")) {
+            break;
+        }
+        assert!(Instant::now() < end, "{links}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The kernel forwards as without any program.
+    line.router.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1").unwrap();
+    ping(&line, "10.0.2.2", 20);
+    ping(&line, "fd00:2::2", 20);
+}
+
+#[test]
+fn without_it_all_is_as_before() {
+    let Some(_turn) = net::turn("without_it_all_is_as_before") else { return };
+    let line = Line::new();
+    let router = line.start(&["--fast-path", "off"]);
+    settle(&line.hosts[0], "10.0.2.2", Duration::from_secs(10)).unwrap();
+    ping(&line, "10.0.2.2", 50);
+    let stats = stats(&line);
+    assert_eq!(stats.fast_path.off.as_deref(), Some("--fast-path off"));
+    assert_eq!((stats.fast_path.hits, stats.ports.iter().any(|port| port.fast_path.is_some())), (0, false));
+    assert!(!line.router.run("ip -br link").unwrap().contains("upm"));
+    router.stop().unwrap();
+}
