@@ -1,12 +1,13 @@
 //! Packets that lead somewhere, and what can be wrong with them.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_engine::tables::{Action, Behaviour};
+use underpass_engine::tables::{Action, Behaviour, TunnelKind};
 use underpass_packet::{IntoBytes, ethernet, ipv4, ipv6, protocol, srh};
 
 use crate::random::Random;
 use crate::router::{DEVICES, Route, Router, address4, address6, mac};
+use crate::tunnels::{self, TUNNELS};
 
 /// The longest frame that a run takes, with room for what a mutation adds.
 const LONGEST: usize = 3300;
@@ -190,6 +191,9 @@ fn hops(random: &mut Random) -> u8 {
 }
 
 fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
+    if depth == 0 && random.below(4) == 0 {
+        return tunnelled(router, random);
+    }
     let (protocol, payload) = match random.below(12) {
         0 if depth < 2 => (protocol::IPV4, packet4(router, vrf, random, depth + 1)),
         1 => (random.next() as u8, payload(random)),
@@ -216,6 +220,30 @@ fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<
         header.checksum = (random.next() as u16).into();
     }
     [header.as_bytes(), &options, &payload].concat()
+}
+
+/// A packet for the end of a tunnel.
+fn tunnelled(router: &Router, random: &mut Random) -> Vec<u8> {
+    let number = random.below(TUNNELS as u64) as usize;
+    let tunnel = &router.tunnels[number].1;
+    let vrf = router.of_links[DEVICES + number];
+    let six = match tunnel.kind {
+        TunnelKind::Ipip => random.below(20) == 0,
+        TunnelKind::Sit => random.below(4) > 0,
+        _ => random.below(2) == 0,
+    };
+    let inside = if six {
+        (ethernet::IPV6, packet6(router, vrf, random, 1))
+    } else {
+        (ethernet::IPV4, packet4(router, vrf, random, 1))
+    };
+    let (protocol, payload) = tunnels::around(tunnel, inside, &router.ports, random);
+    let (IpAddr::V4(source), IpAddr::V4(target)) = (tunnel.remote, tunnel.local) else { return payload };
+    let source = if source.is_unspecified() { Ipv4Addr::new(10, 9, 8, 7) } else { source };
+    let mut header = ipv4::Header::new(source, target, protocol, hops(random), 20 + payload.len() as u16);
+    header.tos = random.next() as u8;
+    header.fill_checksum(&[]);
+    [header.as_bytes(), &payload].concat()
 }
 
 fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {

@@ -7,23 +7,27 @@ use underpass_engine::counters::CounterId;
 use underpass_engine::hmac::Require;
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, IoamLink,
-    Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Rule, RuleAction, Via,
-    Writer,
+    Action, ActionId, Behaviour, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId, Headend,
+    HeadendMode, IoamLink, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite,
+    Rule, RuleAction, Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
 
 use crate::random::Random;
+use crate::tunnels::{self, PORTS, TUNNELS};
 
 /// How many devices there are: `d0`, …
 pub const DEVICES: usize = 4;
 const VRFS: usize = 3;
 const NEXT_HOPS: usize = 12;
 const COUNTERS: usize = 24;
-const ACTIONS: usize = 60;
+const ACTIONS: usize = 70;
 /// The first of them just forward, and others lead to them.
 const FORWARDS: usize = 12;
+/// Behind them, one is for the router itself, and some lead into tunnels.
+const LOCAL_ACTION: usize = FORWARDS;
+const INTO: std::ops::RangeInclusive<usize> = FORWARDS + 1..=FORWARDS + TUNNELS;
 const ROUTES: u64 = 160;
 
 /// What [`Router::leads`] says of what is for the router itself.
@@ -51,13 +55,17 @@ pub struct Vrf {
 pub struct Router {
     pub writer: Writer,
     pub ifindexes: [u32; DEVICES],
-    pub links: [LinkId; DEVICES],
+    /// Those of the devices, and behind them those of tunnels.
+    pub links: Vec<LinkId>,
     /// Which VRF each link is in.
-    pub of_links: [usize; DEVICES],
+    pub of_links: [usize; DEVICES + TUNNELS],
     /// Whether it has programs, as far as the tables know.
     pub has_programs: [bool; DEVICES],
     pub counters: Vec<CounterId>,
     pub vrfs: Vec<Vrf>,
+    pub tunnels: Vec<(TunnelId, Tunnel)>,
+    fou_ports: Vec<FouPortId>,
+    pub ports: Vec<FouPort>,
     next_hops: Vec<NextHopId>,
     actions: Vec<(ActionId, Action)>,
     stand_in: u32,
@@ -77,23 +85,35 @@ impl Router {
         let mut router = Self {
             writer,
             ifindexes,
-            links: [LinkId(0); DEVICES],
-            of_links: [0; DEVICES],
+            links: Vec::new(),
+            of_links: [0; DEVICES + TUNNELS],
             has_programs: [true; DEVICES],
             counters: Vec::new(),
             vrfs,
+            tunnels: Vec::new(),
+            fou_ports: Vec::new(),
+            ports: Vec::new(),
             next_hops: Vec::new(),
             actions: Vec::new(),
             stand_in,
         };
-        router.links = std::array::from_fn(|device| {
+        for device in 0..DEVICES + TUNNELS {
             let link = router.link(device, &mut Random(0));
-            router.writer.add_link(link)
-        });
+            router.links.push(router.writer.add_link(link));
+        }
         router.counters = (0..COUNTERS).map(|_| router.writer.add_counter()).collect();
         for _ in 0..NEXT_HOPS {
             let next_hop = router.next_hop(&mut Random(0));
             router.next_hops.push(router.writer.add_next_hop(next_hop));
+        }
+        for number in 0..TUNNELS {
+            let tunnel = router.tunnel(number, &mut Random(0));
+            router.tunnels.push((router.writer.add_tunnel(tunnel.clone()), tunnel));
+        }
+        for number in 0..PORTS.len() {
+            let port = router.fou_port(number, &mut Random(0));
+            router.fou_ports.push(router.writer.add_fou_port(port));
+            router.ports.push(port);
         }
         for _ in 0..ACTIONS {
             let action = Action::Discard(Discard::Blackhole);
@@ -122,6 +142,11 @@ impl Router {
             Some(Action::Forward(_)) => format!("{family} forward"),
             Some(Action::Multipath(_)) => format!("{family} multipath"),
             Some(Action::Local) => LOCAL.to_owned(),
+            Some(Action::Tunnel(TunnelRoute { tunnel, .. })) => {
+                let (_, tunnel) = self.tunnels.iter().find(|(id, _)| id == tunnel).unwrap();
+                let over = tunnel.udp.map_or("", |udp| if udp.gue { " over GUE" } else { " over FOU" });
+                format!("{family} into {:?}{over}", tunnel.kind)
+            }
             Some(Action::Discard(_)) => format!("{family} drop"),
             Some(Action::Headend(policy)) => format!("{family} encapsulated, {} bytes", policy.header.len()),
             Some(Action::Endpoint(Endpoint { behaviour, flavours, .. })) => {
@@ -140,8 +165,10 @@ impl Router {
             self.empty(vrf);
             self.order(vrf, random);
         }
-        (0..DEVICES).for_each(|device| self.change_link(device, random));
+        (0..DEVICES + TUNNELS).for_each(|device| self.change_link(device, random));
         (0..NEXT_HOPS).for_each(|next_hop| self.change_next_hop(next_hop, random));
+        (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
+        (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
         (0..ACTIONS).for_each(|action| self.change_action(action, random));
         for vrf in 0..VRFS {
             let count = random.below(ROUTES);
@@ -158,8 +185,10 @@ impl Router {
             0..200 => self.add_route(vrf, random),
             200..300 => self.remove_route(vrf, random),
             300..340 => self.change_next_hop(of % NEXT_HOPS, random),
-            340..390 => self.change_action(of % ACTIONS, random),
-            390..393 => self.change_link(of % DEVICES, random),
+            340..375 => self.change_action(of % ACTIONS, random),
+            375..384 => self.change_tunnel(of % TUNNELS, random),
+            384..387 => self.change_fou_port(of % PORTS.len(), random),
+            387..393 => self.change_link(of % (DEVICES + TUNNELS), random),
             393..396 => self.order(vrf, random),
             396 => self.empty(vrf),
             397 => self.remake(vrf, random),
@@ -175,9 +204,13 @@ impl Router {
         self.empty(vrf);
         let new = Vrf::new(&mut self.writer);
         let old = std::mem::replace(&mut self.vrfs[vrf], new);
-        for device in (0..DEVICES).filter(|device| self.of_links[*device] == vrf).collect::<Vec<_>>() {
+        for device in
+            (0..DEVICES + TUNNELS).filter(|device| self.of_links[*device] == vrf).collect::<Vec<_>>()
+        {
             self.change_link(device, random);
         }
+        (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
+        (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
         for action in 0..ACTIONS {
             if format!("{:?}", self.actions[action].1).contains(&format!("{:?}", old.lookup)) {
                 self.change_action(action, random);
@@ -229,7 +262,9 @@ impl Router {
     fn change_link(&mut self, device: usize, random: &mut Random) {
         self.of_links[device] = any_vrf(random);
         let link = self.link(device, random);
-        self.has_programs[device] = link.programs.is_some();
+        if device < DEVICES {
+            self.has_programs[device] = link.programs.is_some();
+        }
         self.writer.set_link(self.links[device], link);
     }
 
@@ -240,9 +275,11 @@ impl Router {
         let leaving = [Leaving::Redirect, Leaving::Peer][random.below(2) as usize];
         let leaving = if not { Leaving::Not } else { leaving };
         let programs = OfDevice { misses: self.stand_in, leaving };
+        let in_vrf = self.of_links[device] > 0 && random.below(2) == 0;
+        let port = (device < DEVICES).then_some(PortId(device as u16));
         Link {
-            ifindex: self.ifindexes[device],
-            port: Some(PortId(device as u16)),
+            ifindex: self.ifindexes.get(device).copied().unwrap_or(1000 + device as u32),
+            port,
             up: !down,
             mac: mac(device),
             mtu: [1500, 1500, 1280, 9000, 200][random.below(5) as usize],
@@ -252,7 +289,7 @@ impl Router {
             source4: Some(Ipv4Addr::new(10, 0, device as u8, 1)),
             bare4: false,
             vrf: false,
-            in_vrf: false,
+            in_vrf,
             source6: Some(Ipv6Addr::from_bits(0xfd00 << 112 | (device as u128) << 96 | 1)),
             own6: Box::default(),
             anycast6: Box::default(),
@@ -273,7 +310,7 @@ impl Router {
             ingress_qdisc: None,
             ifb: false,
             swallows: false,
-            programs: (!none).then_some(programs),
+            programs: (!none && port.is_some()).then_some(programs),
         }
     }
 
@@ -310,6 +347,28 @@ impl Router {
         slot.1 = action;
     }
 
+    fn change_tunnel(&mut self, number: usize, random: &mut Random) {
+        let tunnel = self.tunnel(number, random);
+        let slot = &mut self.tunnels[number];
+        self.writer.set_tunnel(slot.0, tunnel.clone());
+        slot.1 = tunnel;
+    }
+
+    fn tunnel(&self, number: usize, random: &mut Random) -> Tunnel {
+        let via = self.via(Ipv4Addr::UNSPECIFIED.into(), random);
+        let next_hop = self.any_next_hop(random);
+        tunnels::tunnel(number, self.links[DEVICES + number], via, next_hop, random)
+    }
+
+    fn change_fou_port(&mut self, number: usize, random: &mut Random) {
+        self.ports[number] = self.fou_port(number, random);
+        self.writer.set_fou_port(self.fou_ports[number], self.ports[number]);
+    }
+
+    fn fou_port(&self, number: usize, random: &mut Random) -> FouPort {
+        tunnels::fou_port(number, self.via(Ipv4Addr::UNSPECIFIED.into(), random), random)
+    }
+
     fn any_next_hop(&self, random: &mut Random) -> NextHopId {
         self.next_hops[random.below(NEXT_HOPS as u64) as usize]
     }
@@ -321,6 +380,14 @@ impl Router {
     fn action(&self, number: usize, random: &mut Random) -> Action {
         if number < FORWARDS {
             return Action::Forward(self.any_next_hop(random));
+        }
+        if number == LOCAL_ACTION {
+            return Action::Local;
+        }
+        if INTO.contains(&number) {
+            let mtu = if random.below(10) == 0 { random.below(1500) as u32 } else { 0 };
+            let tunnel = self.tunnels[number - INTO.start()].0;
+            return Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu });
         }
         match random.below(50) {
             0..8 => Action::Forward(self.any_next_hop(random)),
@@ -412,17 +479,24 @@ impl Router {
 
     /// Adds a route of either family, or changes one.
     fn add_route(&mut self, vrf: usize, random: &mut Random) {
-        let action = random.below(ACTIONS as u64) as usize;
+        let mut action = random.below(ACTIONS as u64) as usize;
+        let to_tunnel =
+            (random.below(12) == 0).then(|| tunnels::local(random.below(TUNNELS as u64) as usize));
+        if to_tunnel.is_some() {
+            action = LOCAL_ACTION;
+        }
         let (id, table) = (self.actions[action].0, usize::from(random.below(4) == 0));
         let of = &mut self.vrfs[vrf];
-        if random.below(3) == 0 {
+        if to_tunnel.is_some() || random.below(3) == 0 {
             let len = match random.below(4) {
+                _ if to_tunnel.is_some() => 32,
                 0 => random.below(33) as u8,
                 1 => 24,
                 2 => 32,
                 _ => 16,
             };
-            let prefix = Ipv4Addr::from_bits(address4(random).to_bits() & mask(len, 32) as u32);
+            let prefix = to_tunnel.unwrap_or_else(|| address4(random)).to_bits() & mask(len, 32) as u32;
+            let prefix = Ipv4Addr::from_bits(prefix);
             of.routes4
                 .retain(|(in_table, route)| (*in_table, route.prefix, route.len) != (table, prefix, len));
             of.routes4.push((table, Route { prefix, len, action }));

@@ -10,10 +10,12 @@ use underpass_engine::in_kernel::records::MissCause;
 use underpass_engine::tables::Writer;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Kept, Worker};
+use underpass_packet::protocol;
 use underpass_port::fast::{Fast, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
 use crate::router::{DEVICES, LOCAL, Router};
+use crate::tunnels::without_identification;
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,20 +112,41 @@ impl Runner {
             let both = format!("program:\n{}worker:\n{}", self.named(&counted), self.named(&by_worker));
             fail("other counters", both);
         }
-        *self.hits.entry(self.router.leads(device, frame)).or_default() += 1;
+        let kind = self.router.leads(device, frame);
         match (verdict, &sent[..]) {
             (Verdict::Redirected, [(port, bytes)]) => {
-                if *bytes != self.left {
+                let same = if kind.contains(" into ") {
+                    let program = without_identification(&self.left);
+                    program.is_some() && program == without_identification(bytes)
+                } else {
+                    *bytes == self.left
+                };
+                if !same {
                     fail("other bytes", format!("  program {}\n  worker  {}", hex(&self.left), hex(bytes)));
                 }
                 let sends = |device: usize| counted[SENT_BY + COUNTS * device] == 1;
                 if !sends(usize::from(*port)) {
                     fail("by another device", format!("worker by {port}\n{}", self.named(&counted)));
                 }
+                *self.hits.entry(self.out_of(kind, frame)).or_default() += 1;
                 Came::Forwarded
             }
-            (Verdict::Dropped, []) => Came::Dropped,
+            (Verdict::Dropped, []) => {
+                *self.hits.entry(kind).or_default() += 1;
+                Came::Dropped
+            }
             _ => fail("another verdict", format!("worker: {sent:?}\n{}", self.named(&counted))),
+        }
+    }
+
+    /// A packet for the router has come out of a tunnel.
+    fn out_of(&self, kind: String, frame: &[u8]) -> String {
+        match (kind.as_str(), frame[23]) {
+            (LOCAL, protocol::UDP) => "out of UDP".to_owned(),
+            (LOCAL, protocol::GRE) => "out of GRE".to_owned(),
+            (LOCAL, protocol::IPV4) => "out of IPIP".to_owned(),
+            (LOCAL, protocol::IPV6) => "out of SIT".to_owned(),
+            _ => kind,
         }
     }
 
@@ -163,13 +186,14 @@ impl Runner {
         let totals = writer.totals();
         let mut all = vec![totals.received, totals.sent, totals.generated, totals.delivered];
         let mut push = |Count { packets, bytes, errors }: Count| all.extend([packets, bytes, errors]);
-        for link in self.router.links {
+        for link in &self.router.links {
+            let link = *link;
             push(writer.link_count(link, Direction::Receive));
             push(writer.link_count(link, Direction::Transmit));
         }
         self.router.counters.iter().for_each(|counter| push(writer.count(*counter)));
-        for link in self.router.links {
-            all.extend([Direction::Receive, Direction::Transmit].map(|way| writer.link_drops(link, way)));
+        for link in &self.router.links {
+            all.extend([Direction::Receive, Direction::Transmit].map(|way| writer.link_drops(*link, way)));
         }
         all.extend(DropReason::ALL.iter().map(|reason| writer.dropped(*reason)));
         all
@@ -179,12 +203,12 @@ impl Runner {
     fn named(&self, counted: &[u64]) -> String {
         let mut names: Vec<String> = ["received", "sent", "generated", "delivered"].map(str::to_owned).into();
         let of_count = |name: String| ["packets", "bytes", "errors"].map(|what| format!("{name} {what}"));
-        for link in 0..DEVICES {
+        for link in 0..self.router.links.len() {
             names.extend(of_count(format!("device {link} received")));
             names.extend(of_count(format!("device {link} sent")));
         }
         (0..self.router.counters.len()).for_each(|n| names.extend(of_count(format!("SID counter {n}"))));
-        for link in 0..DEVICES {
+        for link in 0..self.router.links.len() {
             names.extend(["received", "sent"].map(|way| format!("device {link} {way} drops")));
         }
         names.extend(DropReason::ALL.iter().map(|reason| reason.name().to_owned()));
