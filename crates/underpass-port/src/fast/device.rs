@@ -11,6 +11,7 @@ use std::path::Path;
 use underpass_engine::in_kernel::records::{Leaving, Places};
 
 use super::arena::Arena;
+use super::emit::TCX_DROP;
 use crate::clsact::Hook;
 use crate::keep::Keep;
 use crate::live::{Hooked, hook};
@@ -19,8 +20,7 @@ use crate::tun::{TunKind, TunPort};
 use crate::xdp::assembler::{Program, R0};
 use crate::xdp::bpf::{self, Attach, ProgramKind};
 
-/// A `TCX_DROP`, and a filter's word for all of a packet.
-const DROP: i32 = 2;
+/// A filter's word for all of a packet.
 const ALL: i32 = -1;
 
 /// The program that carries packets, for all devices of a router.
@@ -37,6 +37,10 @@ impl Fast {
     /// What the kernel refuses: with what its verifier says.
     pub fn load(arena: Arena, places: Places, keep: &Keep) -> io::Result<Self> {
         Ok(Self { program: super::load(arena.map(), places, keep)?, _arena: arena })
+    }
+
+    pub(super) fn program(&self) -> &OwnedFd {
+        &self.program
     }
 
     /// The program at the ingress of a device, until what is returned is dropped.
@@ -84,7 +88,7 @@ impl Misses {
             program.exit();
             bpf::load(kind, "underpass_all", &program.finish())
         };
-        let drop = hook(&always(ProgramKind::Classifier, DROP)?, index, Hook::Ingress)?;
+        let drop = hook(&always(ProgramKind::Classifier, TCX_DROP)?, index, Hook::Ingress)?;
         let filter = always(ProgramKind::Filter, ALL)?;
         Ok(Self { name: name.to_owned(), index, filter, _drop: drop, _tap: tap.into_device() })
     }

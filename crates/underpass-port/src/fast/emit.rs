@@ -31,6 +31,7 @@ pub(super) mod sk_buff {
 
 /// Verdicts.
 pub(super) const TCX_DROP: i32 = 2;
+pub(super) const TCX_REDIRECT: i32 = 7;
 
 /// The stack, below what the classification of frames has there (`xdp/program.rs`).
 pub(super) mod stack {

@@ -126,7 +126,9 @@ impl Emit {
         p.store(Size::Byte, R7, at + ip4::TTL, R1);
         p.load(Size::Half, R1, R7, at + ip4::CHECKSUM);
         p.add(R1, i32::from(0x0100_u16.to_be()));
+        // All ones are 0 too, and written so.
         p.copy(R2, R1);
+        p.add(R2, 1);
         p.compute(R2, Do::ShiftRight, 16);
         p.compute_with(R1, Do::Add, R2);
         p.store(Size::Half, R7, at + ip4::CHECKSUM, R1);

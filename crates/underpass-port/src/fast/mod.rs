@@ -9,6 +9,7 @@ mod emit;
 mod input;
 mod leave;
 mod multipath;
+mod run;
 mod srv6;
 mod tunnel;
 mod walk;
@@ -17,6 +18,7 @@ pub mod arena;
 
 pub use device::Fast;
 pub(crate) use device::{Misses, leaving};
+pub use run::Verdict;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -98,14 +98,18 @@ impl Emit {
         p.jump_if(R1, When::Equal, POPPED, popped);
         self.fits(ETHERNET, 0);
         self.trim();
-        self.reach_for_sure((SEGMENTS).into());
         let p = &mut self.p;
         p.load(Size::Double, R1, R10, stack::MODE);
         p.jump_if(R1, When::Equal, KEPT, write);
+        self.reach_for_sure(SEGMENTS.into());
+        let p = &mut self.p;
         p.load(Size::Byte, R1, R7, SRH_LEFT);
         p.add(R1, -1);
         p.store(Size::Byte, R7, SRH_LEFT, R1);
+        // Behind the fixed header there may be less than that, where there is no SRH.
         p.here(write);
+        self.reach_for_sure((ETHERNET + ip6::LEN).into());
+        let p = &mut self.p;
         p.load(Size::Byte, R1, R7, ETHERNET + ip6::HOPS);
         p.add(R1, -1);
         p.store(Size::Byte, R7, ETHERNET + ip6::HOPS, R1);

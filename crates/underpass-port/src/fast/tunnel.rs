@@ -124,9 +124,16 @@ impl Emit {
         p.compute_with(R2, Do::Or, R1);
     }
 
+    /// Jumps if the packet has no four bytes behind its header of so many. What is behind the packet is none of it.
+    fn reach_ports(&mut self, header: i16, short: Label) {
+        self.p.load(Size::Double, R1, R10, stack::LENGTH);
+        self.p.jump_if(R1, When::Less, i32::from(header) + 4, short);
+        self.reach_again((ETHERNET + header + 4).into(), short);
+    }
+
     /// R0 becomes the hash of the flow of the IPv4 packet in the frame, to which R7 leads: `entropy::hash4`.
     fn hash4(&mut self, short: Label) {
-        self.reach_again((ETHERNET + ip4::LEN + 4).into(), short);
+        self.reach_ports(ip4::LEN, short);
         let p = &mut self.p;
         let whole = p.label();
         p.load(Size::Byte, R3, R7, ETHERNET + ip4::PROTOCOL);
@@ -143,7 +150,7 @@ impl Emit {
 
     /// The same of an IPv6 packet: `entropy::hash6`.
     fn hash6(&mut self, short: Label) {
-        self.reach_again((ETHERNET + ip6::LEN + 4).into(), short);
+        self.reach_ports(ip6::LEN, short);
         let p = &mut self.p;
         p.load(Size::Double, R1, R7, ETHERNET + ip6::SOURCE);
         p.load(Size::Double, R2, R7, ETHERNET + ip6::DESTINATION);

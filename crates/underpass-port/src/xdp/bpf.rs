@@ -308,7 +308,20 @@ fn program_name(id: u32) -> io::Result<[u8; 16]> {
 /// Runs a program once over `packet` as if it had come in by the device `ifindex`; what it returns.
 #[cfg(test)]
 pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::Result<u32> {
-    run(program, packet, context, Run::default())
+    run(program, packet, context, Run::default()).map(|(verdict, _)| verdict)
+}
+
+/// Runs a program once over `packet`, with this context: what it returns. `left` becomes what is in the packet then: at most
+/// as many bytes as it had, or ENOSPC.
+pub(crate) fn run_once(
+    program: &OwnedFd,
+    packet: &[u8],
+    context: &[u8],
+    left: &mut Vec<u8>,
+) -> io::Result<u32> {
+    let (verdict, len) = run(program, packet, context, Run { left, ..Run::default() })?;
+    left.truncate(len);
+    Ok(verdict)
 }
 
 /// Makes `count` frames and does with each what a program of XDP says: redirects are real. Every frame begins
@@ -316,17 +329,21 @@ pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::
 pub(crate) fn run_live(program: &OwnedFd, packet: &[u8], count: u32) -> io::Result<()> {
     /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
     const LIVE_FRAMES: u32 = 1 << 1;
-    run(program, packet, &[], Run { repeat: count, flags: LIVE_FRAMES, batch: 64 }).map(drop)
+    run(program, packet, &[], Run { repeat: count, flags: LIVE_FRAMES, batch: 64, ..Run::default() })
+        .map(drop)
 }
 
 #[derive(Default)]
-struct Run {
+struct Run<'a> {
     repeat: u32,
     flags: u32,
     batch: u32,
+    /// Room for what is in the packet then.
+    left: &'a mut [u8],
 }
 
-fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run) -> io::Result<u32> {
+/// What the program returns, and how long the packet is then.
+fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run<'_>) -> io::Result<(u32, usize)> {
     #[repr(C)]
     struct Attribute {
         program: u32,
@@ -350,9 +367,9 @@ fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run) -> io::Result
         program: program.as_raw_fd().cast_unsigned(),
         result: 0,
         data_in_len: packet.len() as u32,
-        data_out_len: 0,
+        data_out_len: run.left.len() as u32,
         data_in: packet.as_ptr() as u64,
-        data_out: 0,
+        data_out: if run.left.is_empty() { 0 } else { run.left.as_mut_ptr() as u64 },
         repeat: run.repeat,
         duration: 0,
         context_in_len: context.len() as u32,
@@ -365,5 +382,5 @@ fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run) -> io::Result
         padding: 0,
     };
     bpf(PROG_TEST_RUN, &mut attribute)?;
-    Ok(attribute.result)
+    Ok((attribute.result, attribute.data_out_len as usize))
 }

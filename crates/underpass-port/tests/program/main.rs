@@ -1,0 +1,165 @@
+//! The program that carries packets in the kernel, over packets of any kind with tables of any kind: what it does by itself
+//! is what a worker would do, in every byte and every counter; what it does not do by itself it leaves alone.
+//!
+//! `UNDERPASS_PROGRAM_PACKETS` says how many packets there are, `UNDERPASS_PROGRAM_SEED` the first configuration.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+#[path = "../lab/mod.rs"]
+mod lab;
+mod packets;
+#[path = "../../../underpass-lab/src/random.rs"]
+mod random;
+mod router;
+mod runner;
+mod tunnels;
+
+use lab::Namespace;
+use random::Random;
+use runner::{Came, Runner};
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
+}
+
+/// Does `test` in a namespace with devices, if programs can be loaded here.
+fn with_runner(name: &'static str, test: fn(Runner)) {
+    if !lab::may(name) {
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.ip("link add d0 type veth peer name d1
+         link add d2 type veth peer name d3
+         link add stand-in type veth peer name other
+         link set d0 mtu 9000
+         link set d1 mtu 9000
+         link set d2 mtu 9000
+         link set d3 mtu 9000");
+    namespace.run(move || match Runner::new() {
+        Ok(runner) => test(runner),
+        Err(why) => eprintln!("SKIPPED {name}: {why}"),
+    });
+}
+
+/// What became of packets.
+#[derive(Default, Debug)]
+struct Became {
+    forwarded: u64,
+    dropped: u64,
+    missed: u64,
+    lost: u64,
+    kept: u64,
+}
+
+impl Became {
+    fn add(&mut self, came: Came) {
+        *match came {
+            Came::Forwarded => &mut self.forwarded,
+            Came::Dropped => &mut self.dropped,
+            Came::Missed => &mut self.missed,
+            Came::Lost => &mut self.lost,
+            Came::Kept => &mut self.kept,
+        } += 1;
+    }
+}
+
+/// What the program is to have carried by itself, among else.
+const CARRIES: &[&str] = &[
+    "IPv4 forward",
+    "IPv6 forward",
+    "IPv4 multipath",
+    "IPv6 multipath",
+    "IPv4 into Ipip",
+    "IPv4 into Gre",
+    "IPv6 into Sit over FOU",
+    "IPv6 into Gre over GUE",
+    "out of UDP",
+    "out of GRE",
+    "out of IPIP",
+    "out of SIT",
+    "IPv4 drop",
+    "IPv6 drop",
+    "IPv4 encapsulated, 40 bytes",
+    "IPv6 encapsulated, 40 bytes",
+    "IPv4 encapsulated, 64 bytes",
+    "IPv6 encapsulated, 64 bytes",
+    "IPv4 encapsulated, 128 bytes",
+    "IPv6 encapsulated, 128 bytes",
+    "End",
+    "End PSP",
+    "End NEXT-CSID",
+    "End.X",
+    "End.X PSP",
+    "End.X NEXT-CSID, no SRH",
+    "End.T",
+    "End.T PSP",
+    "End.T NEXT-CSID",
+    "End.DX2",
+    "End.DX2, no SRH",
+    "End.DX4",
+    "End.DX4, no SRH",
+    "End.DX6",
+    "End.DX6, no SRH",
+    "End.DT4",
+    "End.DT4, no SRH",
+    "End.DT6",
+    "End.DT6, no SRH",
+    "End.DT46",
+    "End.DT46, no SRH",
+];
+
+/// Prints what became of packets. Enough of them were the program's, and of every kind.
+fn check(became: &Became, runner: &Runner, kinds: &[&str]) {
+    println!("{became:?}\nmisses: {}\n{:#?}", runner.misses(), runner.hits);
+    let hits = became.forwarded + became.dropped;
+    assert!(
+        hits > became.missed / 5,
+        "the program carries only {hits} packets, and misses {}",
+        became.missed
+    );
+    for kind in kinds {
+        assert!(became.missed < 10_000 || runner.hits.contains_key(*kind), "no hit: {kind}");
+    }
+}
+
+/// How many packets there are for each configuration.
+const PACKETS: u64 = 500;
+
+#[test]
+fn any_packet_with_any_tables() {
+    with_runner("any_packet_with_any_tables", |mut runner| {
+        let (count, first) =
+            (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
+        let mut became = Became::default();
+        for seed in first..first + count.div_ceil(PACKETS) {
+            let mut random = Random(seed);
+            runner.router.configure(&mut random);
+            for _ in 0..PACKETS {
+                let (link, frame) = packets::frame(&runner.router, &mut random);
+                became.add(runner.compare(link, &frame, &format!("seed {seed}")));
+            }
+        }
+        check(&became, &runner, CARRIES);
+    });
+}
+
+/// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some changes.
+#[test]
+fn any_history_of_tables() {
+    with_runner("any_history_of_tables", |mut runner| {
+        let (count, seed) =
+            (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
+        let mut became = Became::default();
+        let mut random = Random(seed << 32);
+        runner.router.configure(&mut random);
+        for packet in 0..count {
+            while random.below(3) == 0 {
+                runner.router.change(&mut random);
+            }
+            let (link, frame) = packets::frame(&runner.router, &mut random);
+            became.add(runner.compare(link, &frame, &format!("seed {seed}, packet {packet}")));
+        }
+        check(&became, &runner, &[]);
+    });
+}

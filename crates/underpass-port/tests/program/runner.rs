@@ -1,0 +1,249 @@
+//! The program and a worker, over the same tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::counters::{Count, Direction};
+use underpass_engine::drops::DropReason;
+use underpass_engine::in_kernel::records::MissCause;
+use underpass_engine::tables::Writer;
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::{Burst, Kept, Worker};
+use underpass_packet::protocol;
+use underpass_port::fast::{Fast, Verdict, arena::Arena};
+use underpass_port::keep::{Keep, OfDevice};
+
+use crate::router::{DEVICES, LOCAL, Router};
+use crate::tunnels::without_identification;
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// The program forwarded it.
+    Forwarded,
+    /// The program dropped it.
+    Dropped,
+    /// It is for a worker.
+    Missed,
+    /// It would be for a worker.
+    Lost,
+    /// It is for the kernel.
+    Kept,
+}
+
+pub struct Runner {
+    pub router: Router,
+    worker: Worker,
+    fast: Fast,
+    keep: Keep,
+    now: u64,
+    left: Vec<u8>,
+    /// What the program did by itself, and how often.
+    pub hits: BTreeMap<String, u64>,
+}
+
+impl Runner {
+    /// In the namespace of this thread, which has the devices. `Err`: why there can be none.
+    pub fn new() -> Result<Self, String> {
+        let keep = Keep::new();
+        if let Some(why) = keep.without_bpf() {
+            return Err(why.to_owned());
+        }
+        let arena = Arena::new().map_err(|error| format!("no arena: {error}"))?;
+        let (writer, tables, mut readers, _) = Writer::watched(1, 0, Some(arena.programs()));
+        let places = writer.places().expect("room for the tables");
+        let fast = Fast::load(arena, places, &keep).expect("the program");
+        let worker = Worker::new(tables, readers.remove(0), Pool::with_slot_size(64, HEADROOM + 4096));
+        let router = Router::new(writer);
+        for ifindex in router.ifindexes {
+            keep.set_device(ifindex, OfDevice::default()).expect("a device");
+        }
+        Ok(Self { router, worker, fast, keep, now: 0, left: Vec::new(), hits: BTreeMap::new() })
+    }
+
+    /// Runs the program over a frame that comes in by a device; if it did what is to be done, has the worker do it too, and
+    /// compares. `place` says where that is, if they differ.
+    pub fn compare(&mut self, device: usize, frame: &[u8], place: &str) -> Came {
+        let ifindex = self.router.ifindexes[device];
+        let before = self.counted();
+        let misses = self.missed();
+        let ran = self.fast.run(frame, ifindex, &mut self.left);
+        let verdict =
+            ran.unwrap_or_else(|error| panic!("{place}: {error}: {} bytes {}", frame.len(), hex(frame)));
+        let after = self.counted();
+        let missed = self.missed() - misses;
+        let counted = difference(&before, &after);
+        let received = counted[RECEIVED];
+        let fail = |what: &str, more: String| -> ! {
+            panic!(
+                "{place}: {what}\n  in by {device}: {}\n  {verdict:?}, {missed} missed\n{more}",
+                hex(frame)
+            )
+        };
+        if received == 0 {
+            if counted.iter().any(|count| *count != 0) {
+                fail("a packet that the program does not carry is counted", self.named(&counted));
+            }
+            // What the program may do is cut off what is behind the packet.
+            if !frame.starts_with(&self.left) || self.left.len() < end(frame) {
+                fail("a packet that the program does not carry is changed", format!("  {}", hex(&self.left)));
+            }
+            let kept = self.keep.kept(ifindex, frame);
+            return match (verdict, missed, kept) {
+                (Verdict::Redirected, 1, Kept::No) if self.router.has_programs[device] => Came::Missed,
+                // No program could have carried it.
+                (Verdict::Redirected, 0, Kept::No) if self.router.leads(device, frame) == LOCAL => {
+                    Came::Missed
+                }
+                // A worker's, and there is no device by which it gets it.
+                (Verdict::Dropped, 0, Kept::No) if !self.router.has_programs[device] => Came::Lost,
+                // Of a frame for both the kernel has it, and a copy goes to the worker.
+                (Verdict::Kept, 0, Kept::Yes) | (Verdict::Kept, _, Kept::Copy) => Came::Kept,
+                _ => fail("whose is it?", format!("  {kept:?}")),
+            };
+        }
+        if missed != 0 {
+            fail("missed and carried", String::new());
+        }
+        let sent = self.work(device, frame);
+        let by_worker = difference(&after, &self.counted());
+        if counted != by_worker {
+            let both = format!("program:\n{}worker:\n{}", self.named(&counted), self.named(&by_worker));
+            fail("other counters", both);
+        }
+        let kind = self.router.leads(device, frame);
+        match (verdict, &sent[..]) {
+            (Verdict::Redirected, [(port, bytes)]) => {
+                let same = if kind.contains(" into ") {
+                    let program = without_identification(&self.left);
+                    program.is_some() && program == without_identification(bytes)
+                } else {
+                    *bytes == self.left
+                };
+                if !same {
+                    fail("other bytes", format!("  program {}\n  worker  {}", hex(&self.left), hex(bytes)));
+                }
+                let sends = |device: usize| counted[SENT_BY + COUNTS * device] == 1;
+                if !sends(usize::from(*port)) {
+                    fail("by another device", format!("worker by {port}\n{}", self.named(&counted)));
+                }
+                *self.hits.entry(self.out_of(kind, frame)).or_default() += 1;
+                Came::Forwarded
+            }
+            (Verdict::Dropped, []) => {
+                *self.hits.entry(kind).or_default() += 1;
+                Came::Dropped
+            }
+            _ => fail("another verdict", format!("worker: {sent:?}\n{}", self.named(&counted))),
+        }
+    }
+
+    /// A packet for the router has come out of a tunnel.
+    fn out_of(&self, kind: String, frame: &[u8]) -> String {
+        match (kind.as_str(), frame[23]) {
+            (LOCAL, protocol::UDP) => "out of UDP".to_owned(),
+            (LOCAL, protocol::GRE) => "out of GRE".to_owned(),
+            (LOCAL, protocol::IPV4) => "out of IPIP".to_owned(),
+            (LOCAL, protocol::IPV6) => "out of SIT".to_owned(),
+            _ => kind,
+        }
+    }
+
+    /// What leaves of a frame by a worker.
+    fn work(&mut self, device: usize, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
+        let mut burst = Burst::new();
+        let mut packet = self.worker.pool().take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        burst.push(packet);
+        self.now += 1000;
+        self.worker.process(PortId(device as u16), &mut burst, self.now, &mut Untraced);
+        let mut out = Vec::new();
+        for port in 0..DEVICES as u16 {
+            for packet in self.worker.sent(PortId(port)).collect::<Vec<_>>() {
+                out.push((port, packet.bytes().to_vec()));
+                self.worker.pool().give(packet);
+            }
+        }
+        out
+    }
+
+    fn missed(&self) -> u64 {
+        MissCause::ALL.iter().map(|cause| self.router.writer.misses(*cause)).sum()
+    }
+
+    /// Why packets were missed, and how many.
+    pub fn misses(&self) -> String {
+        MissCause::ALL
+            .iter()
+            .map(|cause| format!("{} {}, ", cause.name(), self.router.writer.misses(*cause)))
+            .collect()
+    }
+
+    /// Every counter, in the order of [`Self::names`].
+    fn counted(&self) -> Vec<u64> {
+        let writer = &self.router.writer;
+        let totals = writer.totals();
+        let mut all = vec![totals.received, totals.sent, totals.generated, totals.delivered];
+        let mut push = |Count { packets, bytes, errors }: Count| all.extend([packets, bytes, errors]);
+        for link in &self.router.links {
+            let link = *link;
+            push(writer.link_count(link, Direction::Receive));
+            push(writer.link_count(link, Direction::Transmit));
+        }
+        self.router.counters.iter().for_each(|counter| push(writer.count(*counter)));
+        for link in &self.router.links {
+            all.extend([Direction::Receive, Direction::Transmit].map(|way| writer.link_drops(*link, way)));
+        }
+        all.extend(DropReason::ALL.iter().map(|reason| writer.dropped(*reason)));
+        all
+    }
+
+    /// Those that are not 0, a line each.
+    fn named(&self, counted: &[u64]) -> String {
+        let mut names: Vec<String> = ["received", "sent", "generated", "delivered"].map(str::to_owned).into();
+        let of_count = |name: String| ["packets", "bytes", "errors"].map(|what| format!("{name} {what}"));
+        for link in 0..self.router.links.len() {
+            names.extend(of_count(format!("device {link} received")));
+            names.extend(of_count(format!("device {link} sent")));
+        }
+        (0..self.router.counters.len()).for_each(|n| names.extend(of_count(format!("SID counter {n}"))));
+        for link in 0..self.router.links.len() {
+            names.extend(["received", "sent"].map(|way| format!("device {link} {way} drops")));
+        }
+        names.extend(DropReason::ALL.iter().map(|reason| reason.name().to_owned()));
+        let mut text = String::new();
+        for (name, count) in names.iter().zip(counted).filter(|(_, count)| **count != 0) {
+            writeln!(text, "  {name}: {count}").unwrap();
+        }
+        text
+    }
+}
+
+/// Where [`Runner::counted`] has what came in, and what the first device has sent; how many counters a device has.
+const RECEIVED: usize = 0;
+const SENT_BY: usize = 4 + 3;
+const COUNTS: usize = 6;
+
+fn difference(before: &[u64], after: &[u64]) -> Vec<u64> {
+    before.iter().zip(after).map(|(before, after)| after.wrapping_sub(*before)).collect()
+}
+
+/// Where the packet in a frame ends, by its header.
+fn end(frame: &[u8]) -> usize {
+    let word =
+        |at: usize| frame.get(at..at + 2).map_or(0, |word| usize::from(word[0]) << 8 | usize::from(word[1]));
+    let len = match word(12) {
+        0x0800 => word(16),
+        0x86dd => 40 + word(18),
+        _ => frame.len(),
+    };
+    (14 + len).min(frame.len())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
