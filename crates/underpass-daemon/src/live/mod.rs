@@ -71,8 +71,8 @@ use crate::{
 
 pub use attach::Driver;
 pub use descriptors::Descriptors;
-pub use fast::try_fast_path;
 pub use device::ethernet_devices;
+pub use fast::try_fast_path;
 pub use filters::KernelFilters;
 pub use priority::go_first;
 pub use questions::{stats_path, trace_path};

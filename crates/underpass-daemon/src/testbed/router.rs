@@ -78,7 +78,12 @@ impl Router {
     pub fn start(program: &Path, namespace: &Namespace, arguments: &[&str]) -> anyhow::Result<Self> {
         let (said, log) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut command = namespace.command_ended_by(program, Signal::SIGTERM);
-        clean(&mut command).arg("run").args(arguments).args(fast_path(arguments)).stdout(said.try_clone()?).stderr(log.try_clone()?);
+        clean(&mut command)
+            .arg("run")
+            .args(arguments)
+            .args(fast_path(arguments))
+            .stdout(said.try_clone()?)
+            .stderr(log.try_clone()?);
         let child = command.spawn().with_context(|| program.display().to_string())?;
         let client = Client { program: program.to_owned(), namespace: namespace.clone() };
         let mut router = Self { client, child, log };
@@ -150,7 +155,8 @@ impl Drop for Router {
 /// without.
 fn fast_path(arguments: &[&str]) -> Vec<String> {
     let mode = std::env::var("UNDERPASS_TEST_FAST_PATH").ok();
-    let mode = mode.filter(|_| !arguments.iter().any(|argument| matches!(*argument, "--fast-path" | "--offline")));
+    let mode =
+        mode.filter(|_| !arguments.iter().any(|argument| matches!(*argument, "--fast-path" | "--offline")));
     mode.map_or_else(Vec::new, |mode| vec!["--fast-path".to_owned(), mode])
 }
 

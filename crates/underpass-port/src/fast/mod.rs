@@ -50,12 +50,8 @@ pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<Owned
     emit.p.here(miss);
     let mark = keep.mark().cast_signed();
     let keeps = emit.p.label();
-    emit.p = program::classify(
-        std::mem::take(&mut emit.p),
-        ProgramKind::Classifier,
-        (keep.maps().map_err(io::Error::other)?, mark),
-        keeps,
-    );
+    emit.p =
+        program::classify(std::mem::take(&mut emit.p), (keep.maps().map_err(io::Error::other)?, mark), keeps);
     // A worker's: by the device that stands for this one.
     let p = &mut emit.p;
     let nobody = p.label();

@@ -87,6 +87,8 @@ struct Writer {
     program: Program,
     kind: ProgramKind,
     keep: Label,
+    /// Whether a worker gets frames of VLANs that the kernel has no device for: by a socket, its copy of them.
+    vlans: bool,
 }
 
 /// What a frame for the worker is given to by XDP.
@@ -102,7 +104,8 @@ pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>)
     let mark = keep.mark().cast_signed();
     let mut program = Program::default();
     let keep = program.label();
-    let mut writer = Writer { program, kind, keep };
+    let vlans = kind == ProgramKind::Filter;
+    let mut writer = Writer { program, kind, keep, vlans };
     writer.classify(maps, mark);
     let keep_verdict = match kind {
         ProgramKind::Xdp => XDP_PASS,
@@ -128,15 +131,10 @@ pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>)
     bpf::load(kind, "underpass", &program.finish())
 }
 
-/// Adds to a program, of which R6 is the context: it jumps to `keep` if the kernel keeps the frame, and goes on behind this
+/// Adds to a program at a hook of traffic control, beside which no socket listens, and of which R6 is the context: it jumps to `keep` if the kernel keeps the frame, and goes on behind this
 /// if a worker gets it.
-pub(crate) fn classify(
-    program: Program,
-    kind: ProgramKind,
-    (maps, mark): (&Maps, i32),
-    keep: Label,
-) -> Program {
-    let mut writer = Writer { program, kind, keep };
+pub(crate) fn classify(program: Program, (maps, mark): (&Maps, i32), keep: Label) -> Program {
+    let mut writer = Writer { program, kind: ProgramKind::Classifier, keep, vlans: true };
     writer.program.copy(R1, R6);
     writer.classify(maps, mark);
     writer.program
@@ -280,7 +278,7 @@ impl Writer {
             program.load(Size::Word, R2, R6, sk_buff::VLAN_TCI);
             program.and(R2, i32::from(VLAN_ID));
             program.jump_if(R2, When::Equal, 0, untagged);
-            if self.kind == ProgramKind::Filter {
+            if self.vlans {
                 program.store(Size::Half, R10, KEY_VLAN + 4, R2);
                 program.load(Size::Word, R2, R10, KEY_INGRESS);
                 program.store(Size::Word, R10, KEY_VLAN, R2);

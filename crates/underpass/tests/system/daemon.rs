@@ -195,7 +195,8 @@ fn packets_are_counted_and_told() {
         let settled = totals.sent + totals.delivered + totals.dropped;
         assert_eq!(totals.received + totals.generated, settled + totals.held);
     }
-    assert_eq!(after.workers.iter().map(|worker| worker.totals.received).sum::<u64>(), after.totals.received);
+    let by_workers = after.workers.iter().map(|worker| worker.totals.received).sum::<u64>();
+    assert_eq!(by_workers + after.fast_path.hits, after.totals.received);
     let told = metrics(&line.router);
     assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
     for text in [

@@ -68,7 +68,9 @@ fn the_kernel_carries_and_counts() {
 fn what_a_route_drops_is_counted_by_its_reason() {
     let Some(_turn) = net::turn("what_a_route_drops_is_counted_by_its_reason") else { return };
     let Some((line, router)) = line("what_a_route_drops_is_counted_by_its_reason", &[]) else { return };
-    router.run("ip route add blackhole 198.51.100.0/24; ip -6 route add blackhole 2001:db8:bad::/48").unwrap();
+    router
+        .run("ip route add blackhole 198.51.100.0/24; ip -6 route add blackhole 2001:db8:bad::/48")
+        .unwrap();
     let before = stats(&line);
     for address in ["198.51.100.1", "2001:db8:bad::1"] {
         let outcome = line.hosts[0].outcome(&format!("ping -n -q -c 50 -i 0.002 -W 1 {address}")).unwrap();
@@ -83,7 +85,9 @@ fn what_a_route_drops_is_counted_by_its_reason() {
 #[test]
 fn filters_and_tracing_have_workers_carry() {
     let Some(_turn) = net::turn("filters_and_tracing_have_workers_carry") else { return };
-    let Some((line, router)) = line("filters_and_tracing_have_workers_carry", &["--workers", "1"]) else { return };
+    let Some((line, router)) = line("filters_and_tracing_have_workers_carry", &["--workers", "1"]) else {
+        return;
+    };
     router.run("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress matchall action ok").unwrap();
     let before = stats(&line);
     ping(&line, "10.0.2.2", 100);

@@ -70,7 +70,9 @@ fn the_paths_of_the_commit() {
             case["labels"].as_u64().unwrap(),
             case["nexthops"].as_u64().unwrap(),
         ));
-        assert!(case["ratio"].as_f64().unwrap() > 0.5, "{case}");
+        // Plain packets the kernel carries by itself, where it can; labelled ones are workers'.
+        let least = if underpass_daemon::live::try_fast_path().is_ok() { 0.1 } else { 0.5 };
+        assert!(case["ratio"].as_f64().unwrap() > least, "{case}");
         let latency = case["mpls"]["latency"].as_array().unwrap();
         assert!(latency.windows(2).all(|pair| pair[0].as_f64() <= pair[1].as_f64()), "{case}");
     }
