@@ -219,6 +219,11 @@ impl Router {
         self.engine.places()
     }
 
+    /// Whether programs know an interface: there are numbers beyond those that they know.
+    pub fn programs_know(&self, ifindex: u32) -> bool {
+        self.engine.programs_know(ifindex)
+    }
+
     /// Waits until programs have left what was there before, so that it can be freed: to be called when nothing else is to
     /// be done.
     pub fn leave_programs(&mut self) {

@@ -439,7 +439,7 @@ impl Attachments {
             Driver::Xdp => By::Xdp,
             Driver::Packet => By::Packet,
         };
-        let mut device = match self.attach_fast(name) {
+        let mut device = match self.attach_fast(index, name, router) {
             Some(device) => device,
             None => Device::attach(name, driver, self.kept.keep())?,
         };
@@ -459,7 +459,6 @@ impl Attachments {
         if shared {
             self.sysctls.stop_forwarding(name);
         }
-        router.set_programs(index, device.programs().map(|(_, programs)| programs));
         let port = self.resting.remove(&index).unwrap_or_else(|| self.free_port());
         let device = Arc::new(device);
         // Before the device's first frame.
@@ -480,7 +479,7 @@ impl Attachments {
     }
 
     /// Attaches a device with the program that carries packets in the kernel, if there is one and it can be.
-    fn attach_fast(&mut self, name: &str) -> Option<Device> {
+    fn attach_fast(&mut self, index: u32, name: &str, router: &mut Router) -> Option<Device> {
         let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, self.driver) else { return None };
         self.stand_ins = self.stand_ins.wrapping_add(1);
         let stand_in = format!("upm{}", self.stand_ins);
@@ -492,10 +491,19 @@ impl Attachments {
             device::set_up(&stand_in)?;
             Ok(device)
         });
-        match attached {
+        // Before the program asks for it.
+        let known = attached.and_then(|device| {
+            router.set_programs(index, device.programs().map(|(_, programs)| programs));
+            if !router.programs_know(index) {
+                anyhow::bail!("{name}: interface {index} is beyond those that the program knows");
+            }
+            Ok(device)
+        });
+        match known {
             Ok(device) => Some(device),
             Err(error) => {
                 tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
+                router.set_programs(index, None);
                 None
             }
         }

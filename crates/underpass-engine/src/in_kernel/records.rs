@@ -253,6 +253,11 @@ impl Records {
         self.common.word(1).store(aside.into(), Relaxed);
     }
 
+    /// Whether an interface has a record.
+    pub(crate) fn knows(&self, ifindex: u32) -> bool {
+        self.interfaces.slot(ifindex).is_some() && self.interfaces.word(ifindex as usize).load(Relaxed) != 0
+    }
+
     /// Waits until no program runs that may have seen what was there before.
     pub(crate) fn wait(&self) {
         (self.wait)();

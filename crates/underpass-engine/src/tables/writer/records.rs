@@ -17,6 +17,11 @@ impl Writer {
         self.records.as_ref().map(|records| Places { narrow, ..records.places(&self.arena) })
     }
 
+    /// Whether programs know an interface: there are numbers beyond those that they know.
+    pub fn programs_know(&self, ifindex: u32) -> bool {
+        self.records.as_ref().is_some_and(|records| records.knows(ifindex))
+    }
+
     /// How many packets programs gave to workers for a cause.
     pub fn misses(&self, cause: MissCause) -> u64 {
         self.records.as_ref().map_or(0, |records| records.counters.misses(cause))
