@@ -502,7 +502,9 @@ impl Attachments {
         match known {
             Ok(device) => Some(device),
             Err(error) => {
-                tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
+                if !device::is_gone(index, name) {
+                    tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
+                }
                 router.set_programs(index, None);
                 None
             }

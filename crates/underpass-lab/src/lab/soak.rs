@@ -417,7 +417,7 @@ impl Soak<'_> {
         let totals = &last.stats.totals;
         println!(
             "{:>6.0} s  sent {} received {}  tcp {} MB  malformed {}  steps {}+{}  killed {}  faults {}  r1: {:.1} MiB, {} \
-             descriptors, {} dropped, {} held  problems {}",
+             descriptors, {} dropped, {} held, {} carried by the kernel  problems {}",
             self.seconds(),
             sum(&self.traffic.sent),
             sum(&self.traffic.received),
@@ -431,6 +431,7 @@ impl Soak<'_> {
             last.descriptors,
             totals.dropped,
             totals.held,
+            last.stats.fast_path.hits,
             self.problems.len(),
         );
         for problem in self.problems.iter().skip(self.told) {
@@ -517,6 +518,13 @@ impl Soak<'_> {
         );
         for (reason, count) in &last.stats.drops {
             println!("    {reason:<28} {count:>12}");
+        }
+        let fast = &last.stats.fast_path;
+        match &fast.off {
+            Some(why) => println!("the kernel carried none by itself: {why}"),
+            None => {
+                println!("the kernel carried {} by itself, and gave to workers {:?}", fast.hits, fast.misses)
+            }
         }
         println!(
             "memory of r1: {} bytes after the warm-up, {} at the end ({:+.2} %); descriptors: {}, {}",

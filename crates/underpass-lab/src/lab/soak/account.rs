@@ -35,7 +35,8 @@ impl Account {
         Ok(Self { stats, memory, descriptors })
     }
 
-    /// Whether each worker has accounted for each of its packets.
+    /// Whether each worker has accounted for each of its packets. Of all packets the rest are those that the kernel has
+    /// carried.
     ///
     /// # Errors
     /// The sums of one that has not.
@@ -52,6 +53,13 @@ impl Account {
                 worker.number
             );
         }
+        let by_workers: u64 = self.stats.workers.iter().map(|worker| worker.totals.received).sum();
+        let (all, hits) = (self.stats.totals.received, self.stats.fast_path.hits);
+        // Programs count on meanwhile.
+        ensure!(
+            by_workers + hits >= all,
+            "{all} packets came, workers have received {by_workers} and the kernel has carried {hits}"
+        );
         Ok(())
     }
 

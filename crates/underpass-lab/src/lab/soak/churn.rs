@@ -245,7 +245,8 @@ fn step(random: &mut Random, side: u8) -> Step {
                     n + 1
                 )
             };
-            let lines = each(OBJECTS, |n| flower("add", n, 1))
+            let lines = "qdisc add dev near ingress\n".to_owned()
+                + &each(OBJECTS, |n| flower("add", n, 1))
                 + &each(OBJECTS, |n| flower("replace", n, 2))
                 + &each(OBJECTS / 2, |n| format!("filter del {dev} prio 100 handle {} flower", n + 1))
                 + &format!("filter del {dev} prio 100\n")
@@ -255,11 +256,12 @@ fn step(random: &mut Random, side: u8) -> Step {
                         200 + n % 5
                     )
                 })
-                + &each(5, |n| format!("filter del {dev} prio {}", 200 + n));
+                + &each(5, |n| format!("filter del {dev} prio {}", 200 + n))
+                + "qdisc del dev near ingress\n";
             of(
                 "filters",
                 batch("tc", &lines),
-                "for p in 100 200 201 202 203 204; do tc filter del dev near parent ffff: protocol ip prio $p; done",
+                "tc qdisc del dev near ingress",
             )
         }
         6 => {
@@ -330,7 +332,7 @@ ip -6 route del fc00:78::9/128",
         _ => of(
             "dumps",
             "for what in 'ip -6 route show table all' 'ip -s link' 'ip -f mpls route' 'ip nexthop' 'ip neigh' 'ip fou show' \
-'tc -s qdisc' 'tc -s filter show dev near parent ffff:' 'tc -s class show dev far' 'tc actions ls action police'; do \
+'tc -s qdisc' 'tc -s filter show dev slow parent ffff:' 'tc -s class show dev slow' 'tc actions ls action police'; do \
 $what > /dev/null; done"
                 .to_owned(),
             "true",

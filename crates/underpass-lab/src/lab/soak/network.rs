@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! h1 eth0 ── near r1 far ── far r2 near ── eth0 h2
+//!                    slow ── slow
 //! ```
+//! What is policed and shaped goes by a link of its own: where filters and qdiscs are, workers carry every packet.
 //! A way has addresses of h2's own, so that r1 decides by them how packets get there. r1 runs all the time; r2 is killed
 //! and started again, and gets its part of the ways anew each time.
 
@@ -103,8 +105,7 @@ fn tunnels(own: u8) -> String {
          ip link add fou1 type ipip local 10.12.7.{own} remote 10.12.7.{other} ttl 64 \
            encap fou encap-sport auto encap-dport 5555
          ip link set ipip1 up; ip link set gre1 up; ip link set fou1 up
-         sysctl -qw net.mpls.platform_labels=2000 net.mpls.conf.far.input=1 net.mpls.conf.lo.input=1
-         tc qdisc add dev near ingress\n"
+         sysctl -qw net.mpls.platform_labels=2000 net.mpls.conf.far.input=1 net.mpls.conf.lo.input=1\n"
     )
 }
 
@@ -119,16 +120,14 @@ const FIRST: &str = "
      ip route add 10.20.5.0/24 dev ipip1
      ip -6 route add fd20:6::/64 dev gre1
      ip route add 10.20.7.0/24 dev fou1
-     ip route add 10.20.8.0/24 via 10.12.0.2
-     ip route add 10.20.9.0/24 via 10.12.0.2
+     ip route add 10.20.8.0/24 via 10.13.0.2
+     ip route add 10.20.9.0/24 via 10.13.0.2
      ip route add 10.20.10.0/24 via 10.12.0.99
-     tc filter add dev near parent ffff: protocol ip prio 8 u32 match ip dst 10.20.8.0/24 \
-       police rate 200kbit burst 10k drop
-     tc qdisc add dev far root handle 1: htb default 10
-     tc class add dev far parent 1: classid 1:10 htb rate 1gbit
-     tc class add dev far parent 1: classid 1:9 htb rate 200kbit
-     tc qdisc add dev far parent 1:9 handle 9: pfifo limit 50
-     tc filter add dev far parent 1: protocol ip prio 9 u32 match ip dst 10.20.9.0/24 flowid 1:9\n";
+     tc qdisc add dev slow root handle 1: htb default 10
+     tc class add dev slow parent 1: classid 1:10 htb rate 1gbit
+     tc class add dev slow parent 1: classid 1:9 htb rate 200kbit
+     tc qdisc add dev slow parent 1:9 handle 9: pfifo limit 50
+     tc filter add dev slow parent 1: protocol ip prio 9 u32 match ip dst 10.20.9.0/24 flowid 1:9\n";
 
 /// r2's part.
 const SECOND: &str = "
@@ -136,7 +135,10 @@ const SECOND: &str = "
      ip -6 route add fc00:2::d6/128 encap seg6local action End.DT6 table main dev far
      ip -6 route add fc00:2::d4/128 encap seg6local action End.DX4 nh4 10.2.0.2 dev near
      ip -f mpls route add 100 dev lo
-     ip -f mpls route add 200 via inet 10.2.0.2 dev near\n";
+     ip -f mpls route add 200 via inet 10.2.0.2 dev near
+     tc qdisc add dev slow ingress
+     tc filter add dev slow parent ffff: protocol ip prio 8 u32 match ip dst 10.20.8.0/24 \
+       police rate 200kbit burst 10k drop\n";
 
 pub struct Network {
     pub hosts: [Namespace; 2],
@@ -150,6 +152,7 @@ impl Network {
         let network = Self { hosts: [h1?, h2?], edges: [r1?, r2?] };
         let [first, second] = &network.edges;
         join(first, "far", second, "far")?;
+        join(first, "slow", second, "slow")?;
         for (side, (host, edge)) in (1..).zip(network.hosts.iter().zip(&network.edges)) {
             join(host, "eth0", edge, "near")?;
             edge.run(&edge_lines(side)).with_context(|| edge.name().to_owned())?;
@@ -171,7 +174,8 @@ impl Network {
 fn edge_lines(side: u8) -> String {
     format!(
         "{FORWARDING}
-         ip link set near up; ip link set far up
+         ip link set near up; ip link set far up; ip link set slow up
+         ip addr add 10.13.0.{side}/24 dev slow
          ip addr add 10.{side}.0.1/24 dev near; ip addr add fd0{side}::1/64 dev near
          ip addr add fd12::{side}/64 dev far
          for net in 0 5 6 7; do ip addr add 10.12.$net.{side}/24 dev far; done
