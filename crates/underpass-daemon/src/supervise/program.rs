@@ -37,6 +37,8 @@ const PT_NOTE: u32 = 4;
 const INTERPRETERS: usize = 5;
 /// Program headers are looked at so far.
 const HEADERS: usize = 64;
+/// Bytes of a program header of 32 bits.
+const SHORTEST: usize = 32;
 /// Notes are looked at so far, in bytes.
 const NOTES: usize = 4096;
 
@@ -94,10 +96,13 @@ fn elf(file: &File, first: &[u8]) -> Option<Kind> {
         true => (u64::from_ne_bytes(number(first, 32)?), half(54)?, half(56)?),
         false => (u64::from(u32::from_ne_bytes(number(first, 28)?)), half(42)?, half(44)?),
     };
+    if size < SHORTEST || count == 0 {
+        return None;
+    }
     let mut headers = vec![0; size * count.min(HEADERS)];
     file.read_exact_at(&mut headers, start).ok()?;
     let mut found = Kind::Static;
-    for header in headers.chunks_exact(size.max(1)) {
+    for header in headers.chunks_exact(size) {
         match u32::from_ne_bytes(number(header, 0)?) {
             PT_INTERP if found == Kind::Static => found = Kind::Dynamic,
             PT_NOTE if native && is_gos(file, header) => found = Kind::Go,
@@ -169,6 +174,7 @@ mod tests {
         assert_eq!(kind(write("go", &bytes).as_os_str()), Kind::Go);
         bytes[4] = 1;
         assert_ne!(kind(write("narrow", &bytes).as_os_str()), Kind::Go);
+        bytes[4] = 2;
         for length in [0, 3, 16, 40, 63] {
             assert_eq!(kind(write("cut", &bytes[..length]).as_os_str()), Kind::Dynamic);
         }

@@ -1,6 +1,7 @@
 // A program that speaks rtnetlink, to be linked statically: each line that it prints is something that holds of a
-// kernel's sockets. `program DEVICE` adds an address to the device; `program calls N` makes N calls in which a
-// supervisor takes part; `program wait` listens until SIGTERM.
+// kernel's sockets. `program DEVICE` adds addresses to the device; `program calls N` makes N calls in which a
+// supervisor takes part, and waits for its input to end; `program wait` listens until SIGTERM; `program beside` uses
+// other sockets while a netlink socket of a child of its own waits for a router; `program open` opens a socket.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -357,9 +358,7 @@ static void others(void) {
 
 static void terminated(int signal) {
   (void)signal;
-  puts("terminated");
-  fflush(stdout);
-  _exit(7);
+  _exit(write(1, "terminated\n", 11) == 11 ? 7 : 1);
 }
 
 int main(int argc, char **argv) {
@@ -383,11 +382,36 @@ int main(int argc, char **argv) {
     char b;
     return read(0, &b, 1) < 0;
   }
+  if (argc > 1 && !strcmp(argv[1], "open")) {
+    int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    puts(fd < 0 ? strerror(errno) : "opened");
+    int one = 1;
+    if (fd >= 0 && setsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &one, sizeof one)) puts(strerror(errno));
+    return 0;
+  }
+  if (argc > 1 && !strcmp(argv[1], "beside")) {
+    int fd = opened(0);
+    puts("opened");
+    if (getchar() == EOF) return 1;
+    pid_t child = fork();
+    if (!child) {
+      bind(fd, (void *)&KERNEL, sizeof KERNEL);
+      _exit(0);
+    }
+    usleep(100000);
+    others();
+    kill(child, SIGKILL);
+    int status;
+    return waitpid(child, &status, 0) != child || !WIFSIGNALED(status);
+  }
   if (argc > 1 && !strcmp(argv[1], "wait")) {
     signal(SIGTERM, terminated);
     int fd = listening(0);
     puts("waits");
-    for (;;) printf("notified %d\n", notified(fd));
+    for (;;) {
+      int kind = notified(fd);
+      printf("%s %d\n", kind < 0 ? "errno" : "notified", kind < 0 ? errno : kind);
+    }
   }
   int index = 0, fd = opened(0);
   if (argc > 1) {
