@@ -180,10 +180,15 @@ impl Supervisor {
     fn patience(&self) -> Option<Duration> {
         let now = Instant::now();
         let busy = !self.waiting.is_empty() || self.lines.values().any(|line| !line.is_idle());
-        let tick = busy.then(|| (self.ticked + TICK).saturating_duration_since(now));
+        let tick = busy.then(|| (self.ticked + self.every()).saturating_duration_since(now));
         let lost = self.lines.values().any(Line::is_over);
         let retry = lost.then(|| (self.retried + RETRY).saturating_duration_since(now));
         [tick, retry].into_iter().flatten().min()
+    }
+
+    /// How often calls that wait are looked after: seldom enough that many of them cost little.
+    fn every(&self) -> Duration {
+        TICK.max(Duration::from_millis(self.waiting.len() as u64))
     }
 
     /// A number that has not been used.
@@ -318,7 +323,7 @@ impl Supervisor {
     /// Looks after what waits, now and then.
     fn tick(&mut self) {
         let now = Instant::now();
-        if now.duration_since(self.ticked) >= TICK {
+        if now.duration_since(self.ticked) >= self.every() {
             self.ticked = now;
             self.look_after_calls(now);
             let busy = self.lines.iter().filter(|(_, line)| !line.is_idle());

@@ -9,7 +9,10 @@ use std::{
     ffi::c_int,
     fs::File,
     io,
-    os::{fd::AsFd, unix::process::CommandExt},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::process::CommandExt,
+    },
     process::Command,
     sync::mpsc,
     thread,
@@ -25,10 +28,10 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid},
+    unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, gettid, setsid},
 };
 
-use super::{Routers, Supervisor, filter, listener::Listener};
+use super::{Routers, Supervisor, filter, listener::Listener, thread::descriptor};
 use crate::serve::Waker;
 
 /// Numbers of what the event loop waits for besides calls.
@@ -71,6 +74,12 @@ pub enum SuperviseError {
     /// seccomp(2) fails otherwise, as where a sandbox forbids it.
     #[error("seccomp(2) is refused ({0}): a sandbox may forbid it; --no-seccomp runs the program without")]
     Refused(Errno),
+    /// What a supervisor does with the descriptors of a program is forbidden.
+    #[error(
+        "pidfd_getfd(2) is refused ({0}), by which a supervisor reaches the sockets of a program: a container needs \
+         CAP_SYS_PTRACE for it; --no-seccomp runs the program without"
+    )]
+    Descriptors(Errno),
     /// The program cannot be started.
     #[error("{0}")]
     Start(io::Error),
@@ -120,10 +129,13 @@ impl Ending {
 pub fn run(command: Command, routers: Routers) -> Result<Ending, SuperviseError> {
     let architecture = filter::ARCHITECTURE.ok_or(SuperviseError::Processor)?;
     let program = filter::program(architecture, routers.alone());
+    let waker = Waker::new().map_err(SuperviseError::Start)?;
+    // Tried with its own, before the program finds out.
+    descriptor(gettid().as_raw(), waker.as_fd().as_raw_fd()).map_err(SuperviseError::Descriptors)?;
     let signals: SigSet = PASSED_ON.into_iter().collect();
     let before = SigSet::thread_get_mask()?;
     signals.thread_block()?;
-    let supervised = supervise(ready(command, before), routers, program, &signals);
+    let supervised = supervise(ready(command, before), routers, program, &signals, &waker);
     let _ = before.thread_set_mask();
     supervised
 }
@@ -133,9 +145,9 @@ fn supervise(
     routers: Routers,
     program: Vec<libc::sock_filter>,
     signals: &SigSet,
+    waker: &Waker,
 ) -> Result<Ending, SuperviseError> {
     let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let waker = Waker::new().map_err(SuperviseError::Start)?;
     let (listeners, listener) = mpsc::channel();
     let (children, child) = mpsc::channel();
     let (changes, changed) = mpsc::channel();
@@ -187,8 +199,10 @@ fn supervise(
             match change {
                 WaitStatus::Exited(_, status) => ended = Some(Ending::Exited(status)),
                 WaitStatus::Signaled(_, signal, _) => ended = Some(Ending::Killed(signal)),
-                // As a shell expects of its child: it stops, too.
-                WaitStatus::Stopped(..) => raise(Signal::SIGSTOP)?,
+                // As a shell expects of its child, whose whole process group it stops and continues.
+                WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => {
+                    raise(Signal::SIGSTOP)?;
+                }
                 _ => {}
             }
         }

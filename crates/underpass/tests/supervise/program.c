@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -335,6 +336,25 @@ static void copies(int index) {
   puts("copies, children, descriptors in messages");
 }
 
+// What the C library asks a kernel itself.
+static void library(int index) {
+  struct ifaddrs *all;
+  int count = 0;
+  CHECK(getifaddrs(&all) == 0, "getifaddrs");
+  for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+    unsigned char *b = a->ifa_addr ? (void *)&((struct sockaddr_in *)a->ifa_addr)->sin_addr : 0;
+    count += b && a->ifa_addr->sa_family == AF_INET && b[0] == 10 && b[1] == 77;
+  }
+  freeifaddrs(all);
+  CHECK(count > 3, "getifaddrs lists what was added");
+  struct if_nameindex *names = if_nameindex();
+  for (count = 0; names && names[count].if_index; count++)
+    if ((int)names[count].if_index == index) index = 0;
+  CHECK(index == 0, "if_nameindex lists the device");
+  if_freenameindex(names);
+  puts("the C library's own questions");
+}
+
 static void others(void) {
   int udp[2] = {socket(AF_INET, SOCK_DGRAM, 0), socket(AF_INET, SOCK_DGRAM, 0)};
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, from;
@@ -402,7 +422,9 @@ int main(int argc, char **argv) {
     others();
     kill(child, SIGKILL);
     int status;
-    return waitpid(child, &status, 0) != child || !WIFSIGNALED(status);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "who waits can be killed");
+    puts("killed");
+    return getsockname(fd, (void *)&(struct sockaddr_nl){0}, &(socklen_t){12});
   }
   if (argc > 1 && !strcmp(argv[1], "wait")) {
     signal(SIGTERM, terminated);
@@ -425,6 +447,7 @@ int main(int argc, char **argv) {
   readiness(index);
   waiting(index);
   copies(index);
+  library(index);
   others();
   puts("all of it");
 }
