@@ -478,13 +478,23 @@ fn the_next_router_gets_the_sockets() {
     assert_eq!(waiting.line(), "waits");
     succeeds(exec(&["ip", "address", "add", "10.1.0.1/24", "dev", "p0"]));
     assert_eq!(waiting.line(), "notified 20");
+    let mut asking = Running::start(exec(&[text(program), "each", "p0"]));
+    assert_eq!(asking.line(), "opened");
+    let mut ask = |waiting: &mut Running| {
+        asking.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!((asking.line().as_str(), waiting.line().as_str()), ("changed", "notified 20"));
+    };
+    ask(&mut waiting);
     end(router);
     let router = start();
     assert_eq!(waiting.line(), format!("errno {}", libc::ENOBUFS));
+    ask(&mut waiting);
     succeeds(exec(&["ip", "address", "add", "10.1.0.1/24", "dev", "p0"]));
     assert_eq!(waiting.line(), "notified 20");
+    ask(&mut waiting);
     kill(waiting.id(), Signal::SIGTERM).unwrap();
     assert_eq!((waiting.line().as_str(), waiting.end()), ("terminated", 7));
+    assert_eq!(asking.end(), 0);
     end(router);
 }
 

@@ -249,10 +249,21 @@ impl Supervisor {
         Ok(Outcome::Answer(Ok(0)))
     }
 
+    /// What a line is the socket of.
+    fn netlink(&mut self, number: u64) -> Option<&mut Netlink> {
+        self.lines.get_mut(&number)?.netlink.as_mut()
+    }
+
     /// A job has come to its end: its program is answered.
     pub(super) fn finish(&mut self, number: u64, job: Job<End>, result: Result<(), Errno>) {
         let Job { call, end, answer, handled, .. } = job;
-        let netlink = self.lines.get_mut(&number).and_then(|line| line.netlink.as_mut());
+        if let (Some(netlink), Ok(())) = (self.netlink(number), result) {
+            match end {
+                End::Bound { groups } => netlink.groups = groups,
+                End::Set { option, value } => netlink.note(option, value),
+                _ => {}
+            }
+        }
         // Where it writes to the program, that must still be the one.
         if call.is_some_and(|call| !self.listener.waits(&call)) && !matches!(end, End::Opened { .. }) {
             return;
@@ -283,16 +294,8 @@ impl Supervisor {
                 return self.listener.pass(&call);
             }
             (_, Err(errno)) => Err(errno),
-            (End::Bound { groups }, Ok(())) => {
-                netlink.into_iter().for_each(|netlink| netlink.groups = groups);
-                Ok(0)
-            }
-            (End::Set { option, value }, Ok(())) => {
-                netlink.into_iter().for_each(|netlink| netlink.note(option, value));
-                Ok(0)
-            }
             (End::Got { option }, Ok(())) => got(&call, option, &answer.0),
-            (End::Connected | End::Reconnected, Ok(())) => Ok(0),
+            (End::Bound { .. } | End::Set { .. } | End::Connected | End::Reconnected, Ok(())) => Ok(0),
             (end @ (End::Index | End::Name | End::Tunnel { .. }), Ok(())) => {
                 interfaces::fill(&call, &end, &answer).map(|()| 0)
             }

@@ -47,7 +47,8 @@ pub struct Netlink {
     sent: u32,
     /// Length of the largest buffer that the router knows of.
     room: u32,
-    /// Whether a request has been sent since the last answer was read.
+    /// Whether a router has more to answer than is in the program's queue: a request that it has not handled, or the
+    /// rest of a dump.
     pub asks: bool,
     /// Datagrams in the program's queue that say that notifications have been lost.
     pub overruns: u32,
@@ -304,6 +305,7 @@ impl<E> Line<E> {
                     // A program has written to its socket without the supervisor.
                     if let (Kind::Done, Some(netlink)) = (message.kind, &mut self.netlink) {
                         netlink.sent = message.a;
+                        netlink.asks = true;
                     }
                 }
                 Ok(None) => return,
@@ -399,12 +401,14 @@ fn hear<E>(control: &OwnedFd, job: &mut Job<E>, netlink: Option<&mut Netlink>) -
         Err(errno) => return Step::Failed(errno),
     };
     let asked = job.asks.front();
+    let is_dump = matches!(asked, Some(Ask::Data { bytes, .. }) if asks_for_a_dump(bytes));
     match (asked, message.kind, netlink) {
         (Some(Ask::Data { .. }), Kind::Done, Some(netlink)) => {
             if (message.a.wrapping_sub(netlink.sent) as i32) < 0 {
                 return Step::Waits; // of one that nobody waited for
             }
             netlink.sent = message.a;
+            netlink.asks = is_dump;
             job.handled += 1;
         }
         (Some(Ask::Say { kind, .. }), Kind::Reply, netlink) => {
@@ -421,6 +425,13 @@ fn hear<E>(control: &OwnedFd, job: &mut Job<E>, netlink: Option<&mut Netlink>) -
     job.asks.pop_front();
     job.asked = false;
     Step::Done
+}
+
+/// Whether a datagram asks for a dump: NLM_F_DUMP in the header of its first message.
+fn asks_for_a_dump(bytes: &[u8]) -> bool {
+    bytes.get(6..8).is_some_and(|flags| {
+        u16::from_ne_bytes([flags[0], flags[1]]) & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16
+    })
 }
 
 /// The next message of a router, and the text behind it; `None` if there is none yet.

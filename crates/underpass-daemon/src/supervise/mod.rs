@@ -220,7 +220,11 @@ impl Supervisor {
 
     /// Gives a line something to do.
     fn ask(&mut self, number: u64, job: Job<End>) {
-        self.reconnect(number);
+        if self.lines.get(&number).is_some_and(|line| line.netlink.is_some()) {
+            // Its router may have ended just now.
+            self.run(number);
+            self.reconnect(number);
+        }
         match self.lines.get_mut(&number) {
             Some(line) => line.add(job),
             None => self.finish(number, job, Err(Errno::ECONNREFUSED)),
@@ -279,7 +283,7 @@ impl Supervisor {
             None => {
                 let number = self.number();
                 let event = EpollEvent::new(EpollFlags::EPOLLIN, about::token(number, about::WAITING));
-                match self.epoll.add(&*receive.data, event) {
+                match self.epoll.add(&receive.data, event) {
                     Ok(()) => drop(self.waiting.insert(number, (line, receive))),
                     Err(errno) => self.listener.answer(&receive.call, Err(errno)),
                 }
@@ -317,7 +321,7 @@ impl Supervisor {
 
     /// Forgets a call that has waited.
     fn leave(&self, receive: &Receive) {
-        let _ = self.epoll.delete(&*receive.data);
+        let _ = self.epoll.delete(&receive.data);
     }
 
     /// Looks after what waits, now and then.

@@ -26,7 +26,7 @@ pub struct Receive {
     /// The program's call.
     pub call: Call,
     /// The program's end of the data socket.
-    pub data: Rc<OwnedFd>,
+    pub data: OwnedFd,
     /// Where datagrams go, and where their lengths go.
     messages: Rc<[(Header, Option<u64>)]>,
     flags: i32,
@@ -77,7 +77,7 @@ impl Receive {
         let blocks = flags & libc::MSG_DONTWAIT == 0;
         Ok(Self {
             call,
-            data: Rc::new(data),
+            data,
             messages: messages.into(),
             flags,
             count: 0,
@@ -138,8 +138,8 @@ impl Receive {
     fn may_wait(&mut self) -> bool {
         if self.blocks && !self.waits {
             self.waits = true;
-            self.blocks = !datagram::is_nonblocking(&*self.data);
-            let time = getsockopt(&*self.data, sockopt::ReceiveTimeout).ok();
+            self.blocks = !datagram::is_nonblocking(&self.data);
+            let time = getsockopt(&self.data, sockopt::ReceiveTimeout).ok();
             let patience = time.map(|time| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000));
             let patience = patience.filter(|patience| !patience.is_zero());
             self.deadline = patience.map(|patience| Instant::now() + patience);

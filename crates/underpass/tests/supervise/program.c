@@ -1,7 +1,8 @@
 // A program that speaks rtnetlink, to be linked statically: each line that it prints is something that holds of a
 // kernel's sockets. `program DEVICE` adds addresses to the device; `program calls N` makes N calls in which a
 // supervisor takes part, and waits for its input to end; `program wait` listens until SIGTERM; `program beside` uses
-// other sockets while a netlink socket of a child of its own waits for a router; `program open` opens a socket.
+// other sockets while a netlink socket of a child of its own waits for a router; `program open` opens a socket;
+// `program each DEVICE` adds an address for each line that it reads, by one socket.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -407,6 +408,11 @@ int main(int argc, char **argv) {
     puts(fd < 0 ? strerror(errno) : "opened");
     int one = 1;
     if (fd >= 0 && setsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &one, sizeof one)) puts(strerror(errno));
+    return 0;
+  }
+  if (argc > 2 && !strcmp(argv[1], "each")) {
+    int fd = opened(0), device = if_nametoindex(argv[2]);
+    for (puts("opened"); getchar() != EOF; puts("changed")) changes(fd, device);
     return 0;
   }
   if (argc > 1 && !strcmp(argv[1], "beside")) {
