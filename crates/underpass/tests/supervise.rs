@@ -545,6 +545,14 @@ fn what_is_refused() {
     let outcome = run(&mut exec(&daemon, &["--follow"], &nested));
     assert_eq!(outcome.status, 1);
     assert!(outcome.output.contains("supervised already") && outcome.output.contains("--no-seccomp"));
+    // A kernel that is too old, and a container.
+    for (call, says) in [("seccomp", "Linux 5.19 or newer"), ("pidfd_getfd", "CAP_SYS_PTRACE")] {
+        let mut command = Command::new(program);
+        command.args(["without", call, UNDERPASS, "exec", "--socket", text(&socket), "--"]);
+        let outcome = run(command.args([text(program), "open"]));
+        assert_eq!(outcome.status, 1, "{}", outcome.output);
+        assert!(outcome.output.contains(says) && !outcome.output.contains("opened"), "{}", outcome.output);
+    }
     let nested = [UNDERPASS, "exec", "--no-seccomp", "--socket", text(&socket), "--", text(program), "open"];
     assert!(succeeds(exec(&daemon, &["--follow"], &nested)).starts_with("opened"));
     if there_is("setpriv") && root() {

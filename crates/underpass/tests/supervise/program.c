@@ -2,22 +2,28 @@
 // kernel's sockets. `program DEVICE` adds addresses to the device; `program calls N` makes N calls in which a
 // supervisor takes part, and waits for its input to end; `program wait` listens until SIGTERM; `program beside` uses
 // other sockets while a netlink socket of a child of its own waits for a router; `program open` opens a socket;
-// `program each DEVICE` adds an address for each line that it reads, by one socket.
+// `program each DEVICE` adds an address for each line that it reads, by one socket; `program without seccomp CMD…` and
+// `program without pidfd_getfd CMD…` start a program for which that call fails, as on an older kernel or in a container.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -409,6 +415,19 @@ int main(int argc, char **argv) {
     int one = 1;
     if (fd >= 0 && setsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &one, sizeof one)) puts(strerror(errno));
     return 0;
+  }
+  if (argc > 3 && !strcmp(argv[1], "without")) {
+    int seccomp = !strcmp(argv[2], "seccomp");
+    struct sock_filter f[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp ? SYS_seccomp : SYS_pidfd_getfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (seccomp ? EINVAL : EPERM)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &(struct sock_fprog){4, f}) == 0, "a filter");
+    execvp(argv[3], argv + 3);
+    return 127;
   }
   if (argc > 2 && !strcmp(argv[1], "each")) {
     int fd = opened(0), device = if_nametoindex(argv[2]);
