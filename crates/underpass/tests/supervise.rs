@@ -7,6 +7,7 @@ mod daemon;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
     sync::OnceLock,
@@ -16,7 +17,10 @@ use std::{
 
 use daemon::{Daemon, Outcome, UNDERPASS, project, run};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill, killpg},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
     unistd::Pid,
 };
 use underpass_daemon::{
@@ -112,7 +116,6 @@ impl Running {
 
     /// Waits for it; its exit status, or 128 + the signal that has ended it.
     fn end(mut self) -> i32 {
-        use std::os::unix::process::ExitStatusExt;
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
         status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
@@ -359,6 +362,19 @@ fn it_ends_as_the_program_does() {
     assert_eq!(waiting.line(), "waits");
     kill(waiting.id(), Signal::SIGTERM).unwrap();
     assert_eq!((waiting.line().as_str(), waiting.end()), ("terminated", 7));
+    // As a shell stops it and lets it go on.
+    let mut command = daemon.command(&[text(program), "wait"]);
+    command.process_group(0);
+    let mut stopped = Running::start(command);
+    assert_eq!(stopped.line(), "waits");
+    kill(stopped.id(), Signal::SIGTSTP).unwrap();
+    let status = waitpid(stopped.id(), Some(WaitPidFlag::WUNTRACED)).unwrap();
+    assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+    killpg(stopped.id(), Signal::SIGCONT).unwrap();
+    succeeds(exec(&daemon, &[], &["ip", "address", "add", "10.1.0.1/24", "dev", "p0"]));
+    assert_eq!(stopped.line(), "notified 20");
+    kill(stopped.id(), Signal::SIGTERM).unwrap();
+    assert_eq!((stopped.line().as_str(), stopped.end()), ("terminated", 7));
     // SIGKILL, too.
     let mut killed = Running::start(daemon.command(&[text(program), "wait"]));
     assert_eq!(killed.line(), "waits");

@@ -161,6 +161,9 @@ mod tests {
         bytes[interpreter] = 0;
         let program = write("static", &bytes[..start + count * 56]);
         assert_eq!(kind(program.as_os_str()), Kind::Static);
+        let mut other = bytes[..start + count * 56].to_vec();
+        other[18] = 40; // ARM
+        assert_eq!(kind(write("foreign", &other).as_os_str()), Kind::Foreign);
         let script = format!("#! {} -x\nls\n", program.display());
         assert_eq!(kind(write("script", script.as_bytes()).as_os_str()), Kind::Static);
         // As a note of the Go linker, in the place of the interpreter.
