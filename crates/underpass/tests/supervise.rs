@@ -496,18 +496,24 @@ fn the_next_router_gets_the_sockets() {
     assert_eq!(waiting.line(), "notified 20");
     let mut asking = Running::start(exec(&[text(program), "each", "p0"]));
     assert_eq!(asking.line(), "opened");
-    let mut ask = |waiting: &mut Running| {
-        asking.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        assert_eq!((asking.line().as_str(), waiting.line().as_str()), ("changed", "notified 20"));
-    };
-    ask(&mut waiting);
+    let ask = |asking: &mut Running| asking.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    ask(&mut asking);
+    assert_eq!((asking.line().as_str(), waiting.line().as_str()), ("changed", "notified 20"));
     end(router);
     let router = start();
     assert_eq!(waiting.line(), format!("errno {}", libc::ENOBUFS));
-    ask(&mut waiting);
-    succeeds(exec(&["ip", "address", "add", "10.1.0.1/24", "dev", "p0"]));
-    assert_eq!(waiting.line(), "notified 20");
-    ask(&mut waiting);
+    ask(&mut asking);
+    assert_eq!((asking.line().as_str(), waiting.line().as_str()), ("changed", "notified 20"));
+    // One that ends while it is asked.
+    kill(router.id(), Signal::SIGSTOP).unwrap();
+    ask(&mut asking);
+    thread::sleep(Duration::from_millis(100));
+    end(router);
+    assert_eq!(asking.line(), format!("errno {}", libc::ECONNREFUSED));
+    let router = start();
+    assert_eq!(waiting.line(), format!("errno {}", libc::ENOBUFS));
+    ask(&mut asking);
+    assert_eq!((asking.line().as_str(), waiting.line().as_str()), ("changed", "notified 20"));
     kill(waiting.id(), Signal::SIGTERM).unwrap();
     assert_eq!((waiting.line().as_str(), waiting.end()), ("terminated", 7));
     assert_eq!(asking.end(), 0);

@@ -398,7 +398,11 @@ fn hear<E>(control: &OwnedFd, job: &mut Job<E>, netlink: Option<&mut Netlink>) -
     let (message, text) = match hear_message(control) {
         Ok(Some(heard)) => heard,
         Ok(None) => return Step::Waits,
-        Err(errno) => return Step::Failed(errno),
+        Err(errno) => {
+            // The program hears it from the call that has sent the request, and waits for no answer.
+            netlink.into_iter().for_each(|netlink| netlink.asks = false);
+            return Step::Failed(errno);
+        }
     };
     let asked = job.asks.front();
     let is_dump = matches!(asked, Some(Ask::Data { bytes, .. }) if asks_for_a_dump(bytes));

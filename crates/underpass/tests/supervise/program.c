@@ -431,7 +431,13 @@ int main(int argc, char **argv) {
   }
   if (argc > 2 && !strcmp(argv[1], "each")) {
     int fd = opened(0), device = if_nametoindex(argv[2]);
-    for (puts("opened"); getchar() != EOF; puts("changed")) changes(fd, device);
+    for (puts("opened"); getchar() != EOF;) {
+      struct request r = request(device, number++, 5);
+      if (sendto(fd, &r, r.header.nlmsg_len, 0, (void *)&KERNEL, sizeof KERNEL) < 0)
+        printf("errno %d\n", errno);
+      else
+        puts(acknowledged(fd, 5) ? "refused" : "changed");
+    }
     return 0;
   }
   if (argc > 1 && !strcmp(argv[1], "beside")) {
