@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind, busybox, keepalived, BIRD, ethtool, nftables, iperf3, scapy.
+# valgrind, a static busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
 
@@ -12,7 +12,9 @@ command -v tshark >/dev/null || wanted+=(tshark)
 ldconfig -p | grep 'libpcap\.so' >/dev/null || wanted+=(libpcap0.8)
 command -v valgrind >/dev/null || wanted+=(valgrind)
 [ -x /usr/bin/python3 ] || wanted+=(python3)
-command -v busybox >/dev/null || wanted+=(busybox)
+[[ $(ldd "$(command -v busybox)" 2>&1) == *'not a dynamic executable'* ]] || wanted+=(busybox-static)
+command -v go >/dev/null || wanted+=(golang-go)
+command -v sudo >/dev/null || wanted+=(sudo)
 command -v keepalived >/dev/null || wanted+=(keepalived)
 command -v bird >/dev/null || wanted+=(bird2)
 command -v ethtool >/dev/null || wanted+=(ethtool)

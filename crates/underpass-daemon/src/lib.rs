@@ -14,6 +14,7 @@ pub mod processor;
 pub mod query;
 pub mod script;
 pub mod serve;
+pub mod supervise;
 pub mod testbed;
 
 /// What the preload library and the daemon say to each other. One file, compiled into both: linking
