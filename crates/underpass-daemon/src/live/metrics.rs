@@ -20,6 +20,11 @@ struct Reason {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Cause {
+    cause: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Device {
     device: String,
 }
@@ -225,6 +230,7 @@ fn counted(registry: &mut Registry, stats: &Stats) {
         ("packets_generated", "Packets made by the router", totals.generated),
         ("packets_sent", "Packets handed to a port", totals.sent),
         ("packets_delivered", "Packets for the host", totals.delivered),
+        ("fast_path_hits", "Packets that the kernel carried by itself", stats.fast_path.hits),
         ("buffer_moves", "Packets moved to make room for headers", totals.buffer_moves),
         ("buffer_moves_avoided", "Headers that found room", totals.buffer_moves_avoided),
     ] {
@@ -237,6 +243,8 @@ fn counted(registry: &mut Registry, stats: &Stats) {
     registry.register("packets_held", "Packets that wait for a neighbour or in a qdisc", held);
     let drops = stats.drops.iter().map(|(reason, count)| (Reason { reason: reason.clone() }, *count));
     counters(registry, "packets_dropped", "Packets dropped by the packet path", drops);
+    let misses = stats.fast_path.misses.iter().map(|(cause, count)| (Cause { cause: cause.clone() }, *count));
+    counters(registry, "fast_path_misses", "Packets that the kernel gave to workers", misses);
 
     let ports = &stats.ports;
     let device = |port: &super::stats::Port| Device { device: port.name.clone() };
@@ -373,6 +381,11 @@ mod tests {
         State {
             version: "1.2.3".into(),
             stats: Stats {
+                fast_path: stats::FastPath {
+                    hits: 17,
+                    misses: [("header".to_owned(), 18)].into(),
+                    ..Default::default()
+                },
                 totals: stats::Totals {
                     buffer_moves: 2,
                     buffer_moves_avoided: 9,
@@ -416,6 +429,8 @@ mod tests {
         for line in [
             "underpass_build_info{version=\"1.2.3\"} 1",
             "underpass_packets_dropped_total{reason=\"no-route\"} 5",
+            "underpass_fast_path_hits_total 17",
+            "underpass_fast_path_misses_total{cause=\"header\"} 18",
             "underpass_buffer_moves_total 2",
             "underpass_buffer_moves_avoided_total 9",
             "underpass_packets_held 8",

@@ -57,7 +57,7 @@ fn beside(socket: &Path, suffix: &str) -> PathBuf {
 #[serde(untagged)]
 pub enum Answer {
     /// To [`Topic::All`].
-    All(Stats),
+    All(Box<Stats>),
     /// To [`Topic::Mpls`].
     Mpls(Mpls),
     /// To [`Topic::State`].

@@ -22,7 +22,7 @@ impl Live {
     /// What has been counted until now.
     pub(super) fn answer(&mut self, topic: Topic) -> Answer {
         match topic {
-            Topic::All => Answer::All(self.stats()),
+            Topic::All => Answer::All(Box::new(self.stats())),
             Topic::Mpls(label) => Answer::Mpls(self.mpls(label)),
             Topic::State => Answer::State(Box::new(self.state())),
         }

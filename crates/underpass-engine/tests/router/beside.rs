@@ -75,6 +75,7 @@ impl Lab {
                 ingress_qdisc: None,
                 ifb: false,
                 swallows: false,
+                programs: None,
             };
             self.writer.set_link(id, link);
         }

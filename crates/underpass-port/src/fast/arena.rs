@@ -59,7 +59,7 @@ impl Arena {
         }
         let base = base.cast::<u8>();
         let mapped = Mapped(base);
-        if base as usize % LEN != 0 {
+        if !(base as usize).is_multiple_of(LEN) {
             return Err(io::Error::other("the arena is not where programs expect it"));
         }
         // SAFETY: page-aligned, zeroed, of this length, and the region's alone but for programs; it lives as long as

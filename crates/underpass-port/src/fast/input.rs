@@ -175,7 +175,7 @@ impl Emit {
         self.choose_path();
         self.p.here(forward);
         self.p.load(Size::Word, R1, R9, 8);
-        self.to_next_hop();
+        self.find_next_hop();
         self.fits(ETHERNET, 0);
         self.trim();
         self.lower6(ETHERNET);
@@ -252,7 +252,7 @@ impl Emit {
         self.choose_path();
         self.p.here(forward);
         self.p.load(Size::Word, R1, R9, 8);
-        self.to_next_hop();
+        self.find_next_hop();
         self.fits(ETHERNET, 0);
         self.trim();
         self.lower4(ETHERNET);
@@ -357,17 +357,17 @@ impl Emit {
     }
 
     /// Finds the next hop whose slot is in R1: its record is in R9, and that of the link by which the packet leaves in R8.
-    pub(super) fn to_next_hop(&mut self) {
+    pub(super) fn find_next_hop(&mut self) {
         let none = self.because(MissCause::NextHop);
         let p = &mut self.p;
         follow(p, R1, none);
         p.copy(R9, R1);
         p.load(Size::Word, R1, R9, 0);
-        self.to_link();
+        self.find_link();
     }
 
     /// Finds the link whose slot is in R1.
-    pub(super) fn to_link(&mut self) {
+    pub(super) fn find_link(&mut self) {
         let none = self.because(MissCause::NextHop);
         let p = &mut self.p;
         follow(p, R1, none);

@@ -90,7 +90,7 @@ impl Emit {
         self.p.here(via);
         self.p.load(Size::Word, R1, R9, PLACE);
         self.p.here(found);
-        self.to_next_hop();
+        self.find_next_hop();
 
         let (popped, write) = (self.p.label(), self.p.label());
         let p = &mut self.p;
@@ -345,7 +345,7 @@ impl Emit {
         p.load(Size::Half, R1, R7, 12);
         p.store(Size::Half, R10, stack::HEADER + 12, R1);
         p.load(Size::Word, R1, R9, PLACE);
-        self.to_link();
+        self.find_link();
         self.p.load(Size::Double, R2, R10, stack::AT);
         self.p.add(R2, ETHERNET.into());
         self.part_from();
@@ -429,7 +429,7 @@ impl Emit {
         self.p.jump(go);
         self.p.here(via);
         self.p.here(go);
-        self.to_next_hop();
+        self.find_next_hop();
         self.p.load(Size::Double, R2, R10, stack::AT);
         self.fits_from(0);
         self.trim();
@@ -468,7 +468,7 @@ impl Emit {
         self.p.jump(go);
         self.p.here(via);
         self.p.here(go);
-        self.to_next_hop();
+        self.find_next_hop();
         self.p.load(Size::Double, R2, R10, stack::AT);
         self.fits_from(0);
         self.trim();
@@ -514,7 +514,7 @@ impl Emit {
         p.compute_with(R1, Do::Add, R4);
         p.jump_if(R1, When::Greater, 0xffff + i32::from(ip6::LEN), too_long);
         p.load(Size::Word, R1, R9, 8);
-        self.to_next_hop();
+        self.find_next_hop();
         self.p.set(R2, ETHERNET.into());
         self.part_from();
         let p = &mut self.p;

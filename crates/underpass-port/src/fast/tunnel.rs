@@ -242,7 +242,7 @@ impl Emit {
         p.store(Size::Double, R10, stack::MODE, R0);
         p.here(by_flow);
         p.load(Size::Word, R1, R9, template::NEXT_HOP);
-        self.to_next_hop();
+        self.find_next_hop();
         let p = &mut self.p;
         p.load(Size::Double, R1, R10, stack::LOW);
         p.load(Size::Double, R2, R10, stack::AT);
@@ -698,7 +698,7 @@ impl Emit {
         }
         p.call_here(self.find);
         self.forwards();
-        self.to_next_hop();
+        self.find_next_hop();
         self.p.load(Size::Double, R2, R10, stack::AT);
         self.fits_from(0);
         self.trim();
