@@ -2,12 +2,10 @@
 //! which have no links for them. Unlike a link, a filter stays when the process dies: the next attachment
 //! takes its place. rtnetlink(7), net/sched/cls_bpf.c.
 
-#![allow(unsafe_code)]
-
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::sys;
+use crate::netlink::{attribute, exchange};
 
 /// Ours is the filter of this priority: before those that are made without one, and told apart from others.
 pub const PRIORITY: u32 = 0x7570;
@@ -91,47 +89,20 @@ impl Drop for Filter {
     }
 }
 
-/// An attribute, padded.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = (4 + value.len()) as u16;
-    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
 /// Sends a request about `struct tcmsg` and waits for its acknowledgement.
 fn request(kind: u16, flags: i32, ifindex: u32, message: [u32; 3], attributes: &[u8]) -> io::Result<()> {
-    let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-    let flags = (flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let [handle, parent, info] = message;
     let body = [0, ifindex, handle, parent, info].map(u32::to_ne_bytes).concat();
-    let length = (16 + body.len() + attributes.len()) as u32;
-    let mut bytes = length.to_ne_bytes().to_vec();
-    bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
-    bytes.extend([[0; 8].as_slice(), &body, attributes].concat());
-    // SAFETY: the kernel reads as many bytes as there are.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut answer = [0_u8; 4096];
-    // SAFETY: the kernel writes at most as many bytes as there are.
-    let len = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
-    if len < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // `struct nlmsghdr` and the error, 0 or negative.
-    match answer.get(16..).and_then(|rest| rest.first_chunk::<4>()).map(|error| i32::from_ne_bytes(*error)) {
-        Some(0) => Ok(()),
-        Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
-        None => Err(io::ErrorKind::InvalidData.into()),
-    }
+    exchange(kind, flags | libc::NLM_F_ACK, &[&body, attributes].concat()).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(unsafe_code)]
+
     use super::*;
     use crate::keep::Keep;
+    use crate::sys;
     use crate::xdp::bpf::ProgramKind;
     use crate::xdp::program;
 

@@ -6,6 +6,7 @@ pub mod fast;
 pub mod keep;
 pub mod live;
 pub mod memory;
+mod netlink;
 pub mod packet;
 pub mod pcap;
 pub mod pcapng;

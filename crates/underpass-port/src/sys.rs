@@ -138,17 +138,6 @@ pub fn index_of(name: &str) -> io::Result<u32> {
     }
 }
 
-/// The name of the device of an index.
-pub(crate) fn name_of(index: u32) -> io::Result<String> {
-    let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: there is room for the longest name.
-    if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
-        return Err(io::Error::last_os_error());
-    }
-    let bytes = name.iter().take_while(|byte| **byte != 0).map(|byte| byte.cast_unsigned()).collect();
-    String::from_utf8(bytes).map_err(io::Error::other)
-}
-
 /// `SIOCETHTOOL`, include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 

@@ -6,19 +6,18 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use underpass_engine::in_kernel::records::{Leaving, Places};
 
 use super::arena::Arena;
-use super::emit::TCX_DROP;
 use crate::clsact::Hook;
 use crate::keep::Keep;
 use crate::live::{Hooked, hook};
+use crate::netlink;
 use crate::sys;
 use crate::tun::{TunKind, TunPort};
-use crate::xdp::assembler::{Program, R0};
 use crate::xdp::bpf::{self, Attach, ProgramKind};
+use crate::xdp::program::{self, TCX_DROP};
 
 /// A filter's word for all of a packet.
 const ALL: i32 = -1;
@@ -55,14 +54,24 @@ impl Fast {
 /// What may be done with packets that leave by a device: if it is one end of a veth pair, and the other is in another
 /// namespace, they can be given to that at once.
 pub(crate) fn leaving(name: &str, ifindex: u32) -> Leaving {
-    let link = |name: &str| {
-        let text = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("iflink")).ok()?;
-        text.trim().parse::<u32>().ok()
-    };
-    let Some(other) = link(name).filter(|_| sys::driver_of(name) == "veth") else { return Leaving::Redirect };
-    // Indexes are counted by each namespace: the other end is here if a device of its index has this one for its other end.
-    let here = sys::name_of(other).is_ok_and(|name| link(&name) == Some(ifindex));
-    if here { Leaving::Redirect } else { Leaving::Peer }
+    let elsewhere = || other_end_is_elsewhere(ifindex).unwrap_or(false);
+    if sys::driver_of(name) == "veth" && elsewhere() { Leaving::Peer } else { Leaving::Redirect }
+}
+
+/// Whether the other end of a veth pair is in another namespace. The kernel says so, as a path of sysfs does not: that shows
+/// the devices of the namespace it was mounted in.
+fn other_end_is_elsewhere(ifindex: u32) -> io::Result<bool> {
+    /// Of an answer, include/uapi/linux/if_link.h: there only if the namespaces differ.
+    const LINK_NETNSID: u16 = 37;
+    const EXT_MASK: u16 = 29;
+    const SKIP_STATS: u32 = 1 << 3;
+    /// Bytes of `struct ifinfomsg`.
+    const FIXED: usize = 16;
+    let fixed = [0, ifindex, 0, 0].map(u32::to_ne_bytes).concat();
+    let mask = netlink::attribute(EXT_MASK, &SKIP_STATS.to_ne_bytes());
+    let answer = netlink::exchange(libc::RTM_GETLINK, 0, &[fixed, mask].concat())?;
+    let attributes = answer.get(FIXED..).unwrap_or_default();
+    Ok(netlink::attributes(attributes).any(|(kind, _)| kind == LINK_NETNSID))
 }
 
 /// The device that stands for another one.
@@ -82,14 +91,8 @@ impl Misses {
     pub(crate) fn make(name: &str) -> io::Result<Self> {
         let tap = TunPort::open(name, TunKind::Tap, false)?;
         let index = sys::index_of(name)?;
-        let always = |kind, verdict| {
-            let mut program = Program::default();
-            program.set(R0, verdict);
-            program.exit();
-            bpf::load(kind, "underpass_all", &program.finish())
-        };
-        let drop = hook(&always(ProgramKind::Classifier, TCX_DROP)?, index, Hook::Ingress)?;
-        let filter = always(ProgramKind::Filter, ALL)?;
+        let drop = hook(&program::always(ProgramKind::Classifier, TCX_DROP)?, index, Hook::Ingress)?;
+        let filter = program::always(ProgramKind::Filter, ALL)?;
         Ok(Self { name: name.to_owned(), index, filter, _drop: drop, _tap: tap.into_device() })
     }
 
@@ -101,5 +104,45 @@ impl Misses {
     /// Its index.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code)]
+
+    use super::*;
+
+    /// Also where the devices that sysfs shows are those of another namespace, as after setns(2).
+    #[test]
+    fn the_other_end_of_a_pair_is_here_or_elsewhere() {
+        let test = || {
+            // SAFETY: no memory is passed; the thread ends with the test.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                eprintln!("SKIPPED the_other_end_of_a_pair_is_here_or_elsewhere: needs root");
+                return;
+            }
+            let lines = "ip link add here0 type veth peer name here1
+                ip link add away0 type veth peer name away1 netns $1";
+            let holder = std::process::Command::new("unshare").args(["-n", "sleep", "60"]).spawn();
+            let mut holder = holder.unwrap();
+            let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+            let other = format!("/proc/{}/ns/net", holder.id());
+            // It has its namespace only a while after it was started.
+            while std::fs::read_link(&other).unwrap() == own {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let pid = holder.id().to_string();
+            let made = std::process::Command::new("sh").args(["-ec", lines, "sh", &pid]).status();
+            assert!(made.unwrap().success());
+            for (name, expected) in
+                [("here0", Leaving::Redirect), ("away0", Leaving::Peer), ("lo", Leaving::Redirect)]
+            {
+                assert_eq!(leaving(name, sys::index_of(name).unwrap()), expected, "{name}");
+            }
+            holder.kill().unwrap();
+            holder.wait().unwrap();
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 }

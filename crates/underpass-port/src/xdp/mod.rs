@@ -7,9 +7,11 @@ mod btf;
 mod flood;
 pub(crate) mod program;
 mod ring;
+mod sink;
 pub(crate) mod socket;
 pub(crate) mod tunnel;
 mod umem;
 
 pub use flood::{Flood, receive_by_polling};
+pub use sink::Sink;
 pub use umem::{LONGEST, Memory};

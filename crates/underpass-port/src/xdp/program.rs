@@ -39,7 +39,7 @@ pub(crate) mod sk_buff {
 /// Verdicts.
 pub(crate) const XDP_PASS: i32 = 2;
 pub(crate) const TCX_NEXT: i32 = -1;
-const TCX_DROP: i32 = 2;
+pub(crate) const TCX_DROP: i32 = 2;
 const FILTER_NONE: i32 = 0;
 const FILTER_ALL: i32 = -1;
 
@@ -129,6 +129,14 @@ pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>)
     program.set(R0, keep_verdict);
     program.exit();
     bpf::load(kind, "underpass", &program.finish())
+}
+
+/// Loads a program that says the same of everything.
+pub(crate) fn always(kind: ProgramKind, verdict: i32) -> io::Result<OwnedFd> {
+    let mut program = Program::default();
+    program.set(R0, verdict);
+    program.exit();
+    bpf::load(kind, "underpass_all", &program.finish())
 }
 
 /// Adds to a program at a hook of traffic control, beside which no socket listens, and of which R6 is the context: it jumps to `keep` if the kernel keeps the frame, and goes on behind this
