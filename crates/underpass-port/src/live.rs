@@ -5,7 +5,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use underpass_engine::buffer::{Packet, Pool};
-use underpass_engine::in_kernel::records::OfDevice;
+use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::worker::Burst;
 
 use crate::back::BackPort;
@@ -115,6 +115,7 @@ enum Attached {
     /// AF_PACKET at the device that stands for this one, whose program carries what it can.
     Fast {
         misses: Misses,
+        leaving: Leaving,
         _program: OwnedFd,
         tunnels: Option<Hooked>,
     },
@@ -187,18 +188,22 @@ impl Device {
             queues: sys::receive_queues(name),
             virtual_peer: sys::driver_of(name) == "veth",
             keep: keep.clone(),
-            attached: Attached::Fast { misses, _program: program, tunnels },
+            attached: Attached::Fast {
+                misses,
+                leaving: fast::leaving(name, ifindex),
+                _program: program,
+                tunnels,
+            },
             shared: true,
             group: Mutex::default(),
         })
     }
 
     /// The device by which workers get what no program carries, by name, and what programs may do with what leaves by
-    /// this one. `None`: it has no program.
+    /// this one, as it was when it was attached. `None`: it has no program.
     pub fn programs(&self) -> Option<(&str, OfDevice)> {
-        let Attached::Fast { misses, .. } = &self.attached else { return None };
-        let leaving = fast::leaving(&self.name, self.ifindex);
-        Some((misses.name(), OfDevice { misses: misses.index(), leaving }))
+        let Attached::Fast { misses, leaving, .. } = &self.attached else { return None };
+        Some((misses.name(), OfDevice { misses: misses.index(), leaving: *leaving }))
     }
 
     /// The device's name when it was attached.

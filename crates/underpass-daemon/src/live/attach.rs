@@ -11,7 +11,7 @@ use std::{
 };
 
 use underpass_control::{Link, LinkKind, Router};
-use underpass_engine::buffer::PortId;
+use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
 use underpass_netlink::tunnel;
 use underpass_port::{
     fast::Fast,
@@ -173,9 +173,11 @@ impl Attachments {
         self.attached.values().any(|attached| programs(attached) == Some(index))
     }
 
-    /// What carries packets of an attached device in the kernel: `tcx`.
+    /// What carries packets of an attached device in the kernel: `tcx`; `tcx-peer` where what leaves by it is given to the
+    /// other end of the veth pair at once.
     pub fn fast_path(&self, index: u32) -> Option<&'static str> {
-        self.attached.get(&index)?.device.programs().map(|_| "tcx")
+        let (_, of) = self.attached.get(&index)?.device.programs()?;
+        Some(if of.leaving == Leaving::Peer { "tcx-peer" } else { "tcx" })
     }
 
     /// Name and driver of what is attached.

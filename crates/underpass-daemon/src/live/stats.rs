@@ -121,7 +121,8 @@ pub struct Port {
     pub index: u32,
     /// `packet`, `xdp-native`, `xdp-generic` or `tun`.
     pub driver: String,
-    /// `tcx`: a program there carries packets in the kernel.
+    /// `tcx`: a program there carries packets in the kernel. `tcx-peer`: so it does, and gives what leaves by the device to
+    /// the other end of the veth pair at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_path: Option<String>,
     /// Packets received.
