@@ -77,8 +77,8 @@ pub use filters::KernelFilters;
 pub use priority::go_first;
 pub use questions::{stats_path, trace_path};
 pub use stats::{
-    Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats, Stats, Totals,
-    Worker as WorkerStats,
+    FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats,
+    Stats, Totals, Worker as WorkerStats,
 };
 
 use accounts::Accounts;

@@ -16,6 +16,7 @@ use nix::{
 };
 
 use super::namespace::{Namespace, Outcome, brief, finish, number, wait};
+use crate::live::Stats;
 
 /// How long a router may take until it is ready, and until it has given everything back.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -50,6 +51,17 @@ impl Client {
     /// As [`Namespace::run`].
     pub fn run(&self, lines: &str) -> anyhow::Result<String> {
         self.outcome(lines)?.success(lines, self.namespace.name())
+    }
+
+    /// What it has counted: `underpass stats --json`.
+    ///
+    /// # Errors
+    /// No router answers.
+    pub fn stats(&self) -> anyhow::Result<Stats> {
+        let mut command = self.namespace.command(&self.program);
+        clean(&mut command).args(["stats", "--json"]);
+        let printed = finish(&mut command)?.success("underpass stats", self.namespace.name())?;
+        serde_json::from_str(&printed).context("underpass stats --json")
     }
 
     /// Runs lines of shell through `underpass exec`.

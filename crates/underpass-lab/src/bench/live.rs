@@ -1,12 +1,11 @@
-//! `underpass bench live`: packets through the kernel's devices, by this kernel's own router, by Underpass,
-//! and by nothing but the ports.
+//! `underpass bench live`: packets through the kernel's devices, by this kernel's own router and by Underpass, with its
+//! workers alone and with its fast path in the kernel.
 
-mod bare;
 mod cases;
 mod chain;
+mod report;
 mod tcp;
-
-use std::fmt::Write;
+mod threads;
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
@@ -15,41 +14,47 @@ use nix::{
     unistd::Pid,
 };
 use serde::Serialize;
-use underpass_daemon::testbed;
-use underpass_port::live::Driver;
+use underpass_daemon::{output, testbed};
 
 use super::clock::pin_to;
+use super::matches;
 use cases::Case;
-use chain::{Chain, Kind};
-use underpass_daemon::output;
+use chain::{Chain, Rate};
+use report::{Figures, Record, Report, SinkReport};
+use threads::{Rank, rank, unrank};
 
-/// Measure a chain of network namespaces: generator, router, sink.
+/// Measure a chain of network namespaces: generator, router, sink; and TCP through two routers.
 ///
 /// Each packet of 100 bytes goes over two veth pairs. The router has one core, for all that it does and for the
 /// kernel's receiving of its packets; the generator has another. Three routers take turns: this kernel's own,
-/// Underpass, and a forwarder that moves packets from port to port with the same driver and does not look at
-/// them. Then TCP crosses two routers, H.Encaps and End.DT6 each way. Needs root and two cores, and leaves
-/// nothing behind.
+/// Underpass with --fast-path off, and Underpass with its fast path in the kernel. Each has two sinks. The plain one
+/// drops packets in IPv6, as they are for another station; its device is in the router's namespace, so that the fast
+/// path leaves by a plain redirect. The neighbour drops them at tcx; it is in a namespace of its own, so that the
+/// fast path leaves by a peer redirect. Then TCP crosses two routers. Needs root and two cores, and leaves nothing
+/// behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass bench live
+  underpass bench live IPv6 'End*'
   underpass bench live --json --driver xdp")]
 pub struct Args {
+    /// Cases, or TCP; a trailing * matches anything [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How Underpass and the bare forwarder attach to the devices
-    #[arg(long, value_enum, default_value = "auto")]
+    /// How the router without the fast path attaches to its devices
+    #[arg(long, value_enum, default_value = "packet")]
     driver: DriverName,
     /// How often each router has its turn; the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 enum DriverName {
-    /// What `underpass run` chooses
-    Auto,
     /// AF_XDP
     Xdp,
     /// AF_PACKET
@@ -57,45 +62,56 @@ enum DriverName {
 }
 
 impl DriverName {
-    /// As `underpass run --driver` has it, and as the port has it.
-    fn names(self) -> (&'static str, Driver) {
+    /// As a heading has it.
+    fn title(self) -> &'static str {
         match self {
-            Self::Auto => ("auto", Driver::Auto),
-            Self::Xdp => ("xdp", Driver::Xdp),
-            Self::Packet => ("packet", Driver::Packet),
+            Self::Xdp => "AF_XDP",
+            Self::Packet => "AF_PACKET",
         }
     }
 }
 
-/// The figures of one case, in packets a second.
-#[derive(Serialize)]
-struct Record {
-    name: &'static str,
-    kernel_pps: f64,
-    underpass_pps: f64,
-    bare_pps: f64,
-    /// Underpass to the kernel.
-    ratio: f64,
-    /// The bare forwarder to the kernel: what Underpass could reach if it did nothing.
-    bare_ratio: f64,
+/// What TCP is called among the cases.
+const TCP: &str = "TCP";
+
+/// Which router forwards.
+#[derive(Clone, Copy)]
+enum Kind {
+    Kernel,
+    /// Underpass, whose workers carry every packet.
+    Workers(DriverName),
+    /// Underpass with its fast path.
+    FastPath,
 }
 
-/// The figures of TCP, in gigabits a second.
-#[derive(Serialize)]
-struct Tcp {
-    kernel_gbps: f64,
-    underpass_gbps: f64,
-    ratio: f64,
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "the kernel's router",
+            Self::Workers(_) => "Underpass without the fast path",
+            Self::FastPath => "Underpass with the fast path",
+        }
+    }
+
+    /// Those of `underpass run`. `None`: there is no such router.
+    fn arguments(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Kernel => None,
+            Self::Workers(DriverName::Packet) => Some(&["--fast-path", "off", "--driver", "packet"]),
+            Self::Workers(DriverName::Xdp) => Some(&["--fast-path", "off", "--driver", "xdp"]),
+            Self::FastPath => Some(&["--fast-path", "auto"]),
+        }
+    }
 }
 
-#[derive(Serialize)]
-struct Report {
-    driver: &'static str,
-    rounds: u16,
-    packet_bytes: usize,
-    cases: Vec<Record>,
-    /// None where no stream came through.
-    tcp: Option<Tcp>,
+/// Where packets end.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum SinkKind {
+    /// In the kernel's IPv6, as it is not the station that they are for.
+    Plain,
+    /// At tcx, in the station that they are for.
+    Neighbour,
 }
 
 /// The cores of the generator and of the router.
@@ -107,72 +123,140 @@ struct Cores {
 
 /// Measures all.
 pub fn main(args: &Args) -> anyhow::Result<()> {
+    let cases = cases::all();
+    let names: Vec<&str> = cases.iter().map(|case| case.name).chain([TCP]).collect();
+    for asked in &args.names {
+        if !names.iter().any(|name| matches(asked, name)) {
+            bail!("no case is called '{asked}'; there are {}", names.join(", "));
+        }
+    }
+    let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|asked| matches(asked, name));
     if !testbed::permitted() {
         bail!("this makes network namespaces and devices: run it as root");
     }
+    let cases: Vec<Case> = cases.into_iter().filter(|case| wanted(case.name)).collect();
+    let mut report = Report {
+        driver: args.driver,
+        rounds: args.rounds,
+        packet_bytes: cases::LENGTH,
+        sinks: Vec::new(),
+        cases: Vec::new(),
+        tcp: Vec::new(),
+    };
+    if !cases.is_empty() {
+        packets(args, &cases, &mut report)?;
+    }
+    let mut streams = Ok(());
+    if wanted(TCP) {
+        let measured = tcp::measure(args.driver, args.rounds);
+        streams = measured.map(|rows| report.tcp = rows);
+    }
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table()? };
+    output::print(&text)?;
+    streams
+}
+
+/// Packets through all chains.
+fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<()> {
     let everywhere = sched_getaffinity(Pid::from_raw(0))?;
     let cores = cores(&everywhere)?;
     pin_to(cores.generator)?;
-    let (driver, port_driver) = args.driver.names();
-    eprintln!("generator on core {}, router on core {}, driver {driver}", cores.generator, cores.router);
-    let mut chains = Vec::new();
-    for kind in [Kind::Kernel, Kind::Underpass(driver), Kind::Bare(port_driver)] {
-        chains.push(Chain::new(kind, cores).with_context(|| kind.name())?);
+    eprintln!("generator on core {}, router on core {}", cores.generator, cores.router);
+    let mut sinks = Vec::new();
+    for sink in [SinkKind::Plain, SinkKind::Neighbour] {
+        let mut chains = Vec::new();
+        let mut leaving = None;
+        for kind in [Kind::Kernel, Kind::Workers(args.driver), Kind::FastPath] {
+            let chain = Chain::new(kind, sink, cores).with_context(|| kind.name())?;
+            if matches!(kind, Kind::FastPath) {
+                match chain.leaving()? {
+                    Ok(by) => leaving = Some(by),
+                    Err(why) => {
+                        eprintln!("no fast path: {why}");
+                        chain.stop()?;
+                        continue;
+                    }
+                }
+            }
+            chains.push(chain);
+        }
+        report.sinks.push(SinkReport { sink, fast_path: leaving });
+        sinks.push(chains);
     }
-    let mut cases = Vec::new();
-    for case in cases::all() {
-        eprintln!("{} …", case.name);
-        cases.push(measure(&case, &chains, args.rounds, cores).with_context(|| case.name)?);
-    }
-    for chain in chains {
-        chain.stop()?;
-    }
-    eprintln!("TCP …");
-    sched_setaffinity(Pid::from_raw(0), &everywhere)?;
-    let streams = tcp::measure(driver, args.rounds);
-    let tcp = streams.as_ref().ok().map(|&[kernel_gbps, underpass_gbps]| Tcp {
-        kernel_gbps,
-        underpass_gbps,
-        ratio: underpass_gbps / kernel_gbps,
-    });
-    let report = Report { driver, rounds: args.rounds, packet_bytes: cases::LENGTH, cases, tcp };
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table(&report)? };
-    output::print(&text)?;
-    streams.map(drop)
-}
-
-/// The rates of one case through each router, in turns.
-fn measure(case: &Case, chains: &[Chain], rounds: u16, cores: Cores) -> anyhow::Result<Record> {
-    let frames = chains.iter().take(2).map(|chain| chain.sample(&case.frame, cores));
-    let frames = frames.collect::<anyhow::Result<Vec<_>>>()?;
-    if let [kernel, underpass] = &frames[..] {
-        ensure!(
-            kernel == underpass,
-            "Underpass does not send what the kernel sends:\n  kernel    {kernel:02x?}\n  underpass {underpass:02x?}"
-        );
-    }
-    let mut rates = vec![Vec::new(); chains.len()];
-    for _ in 0..rounds {
-        for (chain, rates) in chains.iter().zip(&mut rates) {
-            rates.push(chain.rate(&case.frame, cores)?);
+    for case in cases {
+        for chains in &sinks {
+            let Some(first) = chains.first() else { continue };
+            eprintln!("{}, {} sink …", case.name, first.sink_kind.name());
+            report.cases.push(measure(case, chains, args.rounds, cores).with_context(|| case.name)?);
         }
     }
-    let medians: Vec<f64> = rates.iter_mut().map(|rates| median(rates)).collect();
-    let [kernel_pps, underpass_pps, bare_pps] = medians[..] else { bail!("three routers are measured") };
+    for chain in sinks.into_iter().flatten() {
+        chain.stop()?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &everywhere)?;
+    Ok(())
+}
+
+impl SinkKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Neighbour => "neighbour",
+        }
+    }
+}
+
+/// The rates of one case through each router with the same sink, in turns.
+fn measure(case: &Case, chains: &[Chain], rounds: u16, cores: Cores) -> anyhow::Result<Record> {
+    let mut kernel: Option<Vec<u8>> = None;
+    for chain in chains {
+        let frame = chain.sample(&case.frame, cores).with_context(|| chain.kind.name())?;
+        let kernel = kernel.get_or_insert_with(|| frame.clone());
+        ensure!(
+            frame == *kernel,
+            "{} does not send what the kernel sends:\n  kernel    {kernel:02x?}\n  Underpass {frame:02x?}",
+            chain.kind.name()
+        );
+    }
+    let mut rates: Vec<Vec<Rate>> = vec![Vec::new(); chains.len()];
+    // What measures is on the generator's core.
+    rank(0, Rank::Before);
+    let measured = (0..rounds).try_for_each(|round| {
+        let mut turns: Vec<_> = chains.iter().zip(&mut rates).collect();
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        turns.into_iter().try_for_each(|(chain, rates)| {
+            rates.push(chain.rate(&case.frame, cores).with_context(|| chain.kind.name())?);
+            anyhow::Ok(())
+        })
+    });
+    unrank();
+    measured?;
+    let figures = |wanted: fn(Kind) -> bool| -> Option<Figures> {
+        let of = chains.iter().position(|chain| wanted(chain.kind))?;
+        let (own, kernel) = (rates.get(of)?, rates.first()?);
+        let each = |figure: fn(&Rate) -> f64| own.iter().map(figure).collect();
+        let ratios = own.iter().zip(kernel).map(|(own, kernel)| own.per_cpu_second / kernel.per_cpu_second);
+        Some(Figures {
+            pps: median(each(|rate| rate.pps)),
+            per_cpu_second: median(each(|rate| rate.per_cpu_second)),
+            ratio: median(ratios.collect()),
+        })
+    };
     Ok(Record {
         name: case.name,
-        kernel_pps,
-        underpass_pps,
-        bare_pps,
-        ratio: underpass_pps / kernel_pps,
-        bare_ratio: bare_pps / kernel_pps,
+        sink: chains.first().context("no router")?.sink_kind,
+        kernel: figures(|kind| matches!(kind, Kind::Kernel)).context("the kernel's router is missing")?,
+        workers: figures(|kind| matches!(kind, Kind::Workers(_))).context("workers are missing")?,
+        fast_path: figures(|kind| matches!(kind, Kind::FastPath)),
     })
 }
 
 /// The middle one.
-fn median(rates: &mut [f64]) -> f64 {
-    rates.sort_unstable_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or_default()
+pub(super) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or_default()
 }
 
 /// The first and the last core that this process may run on.
@@ -182,38 +266,4 @@ fn cores(allowed: &CpuSet) -> anyhow::Result<Cores> {
         (Some(generator), Some(router)) => Ok(Cores { generator, router }),
         _ => bail!("the generator and the router need a core each, and there is only one"),
     }
-}
-
-fn table(report: &Report) -> Result<String, std::fmt::Error> {
-    let mut table = String::new();
-    writeln!(
-        table,
-        "packets of {} bytes, thousands a second, median of {} rounds, driver {}",
-        report.packet_bytes, report.rounds, report.driver
-    )?;
-    writeln!(
-        table,
-        "{:<12} {:>9} {:>10} {:>9} {:>17} {:>12}",
-        "case", "kernel", "Underpass", "bare", "Underpass/kernel", "bare/kernel"
-    )?;
-    for case in &report.cases {
-        writeln!(
-            table,
-            "{:<12} {:>9.0} {:>10.0} {:>9.0} {:>17.2} {:>12.2}",
-            case.name,
-            case.kernel_pps / 1e3,
-            case.underpass_pps / 1e3,
-            case.bare_pps / 1e3,
-            case.ratio,
-            case.bare_ratio
-        )?;
-    }
-    if let Some(tcp) = &report.tcp {
-        writeln!(
-            table,
-            "TCP over H.Encaps and End.DT6: kernel {:.2} Gbit/s, Underpass {:.2} Gbit/s, ratio {:.2}",
-            tcp.kernel_gbps, tcp.underpass_gbps, tcp.ratio
-        )?;
-    }
-    Ok(table)
 }
