@@ -4,6 +4,7 @@ mod clock;
 mod counted;
 mod counters;
 mod endpoint;
+mod fast_path;
 mod forward;
 mod headend;
 mod ioam;
@@ -61,6 +62,7 @@ use wire::Mac;
   underpass bench mpls-memory              # memory per label route
   underpass bench police-vs-ifb            # throughput cost of policing and shaping
   underpass bench scale                    # a million routes and labels at once; two workers
+  underpass bench fast-path                # the fast path in the kernel, with a million routes
   underpass bench tunnels                  # cost by the number of tunnels
   underpass bench live                     # through real devices, compared with the kernel")]
 pub struct Args {
@@ -88,6 +90,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
+    FastPath(fast_path::Args),
     Live(live::Args),
     MplsMemory(mpls::memory::Args),
     PoliceVsIfb(qos::versus::Args),
@@ -103,6 +106,10 @@ const COUNTERS: &str = "counters";
 /// Measures what is asked for.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.part {
+        Some(Part::FastPath(args)) => {
+            fast_path::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Some(Part::Live(args)) => {
             live::main(args)?;
             return Ok(ExitCode::SUCCESS);

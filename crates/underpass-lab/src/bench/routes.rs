@@ -10,7 +10,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Reply, messages};
 use underpass_port::memory::Patches;
 
-use super::scenario::{CHECKED, HOPS, Load, NEIGHBOUR, PORTS, flows, incoming};
+use super::scenario::{CHECKED, Flow, HOPS, Load, NEIGHBOUR, PORTS, flows, incoming};
 use super::wire::{self, Mac};
 use crate::random::Random;
 
@@ -366,25 +366,43 @@ fn mask(length: u8) -> u128 {
 const LENGTHS6: &[(u8, u64)] =
     &[(48, 48), (44, 12), (40, 10), (36, 6), (46, 5), (32, 4), (42, 4), (47, 4), (45, 3), (38, 2), (34, 2)];
 
+/// What a table consists of, and destinations that its prefixes cover: bits are left-aligned.
+pub struct Drawn {
+    table: Table,
+    /// Length, bits and neighbour, in no order of the addresses.
+    pub prefixes: Vec<(u8, u128, u8)>,
+    pub destinations: Vec<u128>,
+}
+
+impl Drawn {
+    fn new((table, mut random): (Table, Random)) -> Self {
+        let prefixes = table.prefixes();
+        let destinations = (0..DESTINATIONS)
+            .map(|_| {
+                let (length, bits, _) = prefixes[random.below(prefixes.len() as u64) as usize];
+                bits | random.wide() & !mask(length)
+            })
+            .collect();
+        Self { table, prefixes, destinations }
+    }
+}
+
 /// `size` routes of IPv6 below a twenty-fifth as many allocations of 32 bits.
-pub fn load6(size: usize) -> Load {
+pub fn drawn6(size: usize) -> Drawn {
     let mut random = Random(4);
     let allocations: Vec<u128> =
         (0..size / 25).map(|_| (0x2400_0000 + u128::from(random.below(0x0800_0000))) << 96).collect();
-    let (table, mut random) = Table::draw(size, LENGTHS6, |random| {
+    Drawn::new(Table::draw(size, LENGTHS6, |random| {
         allocations[random.below(allocations.len() as u64) as usize] | random.wide() >> 32
-    });
-    let prefixes = table.prefixes();
-    let destinations: Vec<u128> = (0..DESTINATIONS)
-        .map(|_| {
-            let (length, bits, _) = prefixes[random.below(prefixes.len() as u64) as usize];
-            bits | random.wide() & !mask(length)
-        })
-        .collect();
+    }))
+}
+
+/// [`drawn6`], and what is sent.
+pub fn load6(size: usize) -> Load {
+    let Drawn { table, prefixes, destinations } = drawn6(size);
     let flows = flows();
     let expected = destinations.iter().zip(&flows).take(CHECKED).map(|(destination, flow)| {
-        let mut packet = flow.packet6(HOPS - 1);
-        packet.splice(24..40, destination.to_be_bytes());
+        let packet = packet6_to(flow, *destination, HOPS - 1);
         wire::ethernet(neighbour_mac(table.longest(*destination).unwrap_or_default()), PORTS[1], &packet)
     });
     Load {
@@ -401,8 +419,8 @@ const LENGTHS4: &[(u8, u64)] =
     &[(24, 60), (22, 11), (23, 10), (21, 5), (20, 5), (19, 3), (16, 3), (18, 2), (17, 1)];
 
 /// `size` routes of IPv4.
-pub fn load4(size: usize) -> Load {
-    let (table, mut random) = Table::draw(size, LENGTHS4, |random| {
+pub fn drawn4(size: usize) -> Drawn {
+    Drawn::new(Table::draw(size, LENGTHS4, |random| {
         // Unicast addresses without this network, loopback, the block of link-local addresses, and the
         // router's own 10.0.0.0/8.
         let first = loop {
@@ -412,25 +430,33 @@ pub fn load4(size: usize) -> Load {
             }
         };
         u128::from(first << 24 | random.below(1 << 24)) << 96
-    });
-    let prefixes = table.prefixes();
-    let destinations: Vec<u32> = (0..DESTINATIONS)
-        .map(|_| {
-            let (length, bits, _) = prefixes[random.below(prefixes.len() as u64) as usize];
-            ((bits | random.wide() & !mask(length)) >> 96) as u32
-        })
-        .collect();
+    }))
+}
+
+/// The packet of a flow to another destination.
+pub fn packet4_to(flow: &Flow, destination: u128, ttl: u8) -> Vec<u8> {
+    let (source, identification) = (flow.source4, flow.identification);
+    let destination = Ipv4Addr::from_bits((destination >> 96) as u32);
+    // The length that the templates have, so that the header's checksum is theirs.
+    let payload = flow.packet4(ttl).split_off(20);
+    wire::ipv4(wire::Ip4 { source, destination, identification, ttl }, wire::UDP, &payload)
+}
+
+/// The packet of a flow to another destination.
+pub fn packet6_to(flow: &Flow, destination: u128, hops: u8) -> Vec<u8> {
+    let mut packet = flow.packet6(hops);
+    packet.splice(24..40, destination.to_be_bytes());
+    packet
+}
+
+/// [`drawn4`], and what is sent.
+pub fn load4(size: usize) -> Load {
+    let Drawn { table, prefixes, destinations } = drawn4(size);
     let flows = flows();
-    let with_destination = |index: usize, ttl: u8| {
-        let flow = &flows[index % flows.len()];
-        let (source, identification) = (flow.source4, flow.identification);
-        let destination = Ipv4Addr::from_bits(destinations[index]);
-        // The length that the templates have, so that the header's checksum is theirs.
-        let payload = flow.packet4(ttl).split_off(20);
-        wire::ipv4(wire::Ip4 { source, destination, identification, ttl }, wire::UDP, &payload)
-    };
+    let with_destination =
+        |index: usize, ttl: u8| packet4_to(&flows[index % flows.len()], destinations[index], ttl);
     let expected = (0..CHECKED).map(|index| {
-        let neighbour = table.longest(u128::from(destinations[index]) << 96).unwrap_or_default();
+        let neighbour = table.longest(destinations[index] >> 96 << 96).unwrap_or_default();
         wire::ethernet(neighbour_mac(neighbour), PORTS[1], &with_destination(index, HOPS - 1))
     });
     // From the checksum to the destination, which it depends on.

@@ -1,6 +1,7 @@
-//! The program over one frame, without a device that it comes by: `BPF_PROG_TEST_RUN`. For tests.
+//! The program over one frame, without a device that it comes by: `BPF_PROG_TEST_RUN`. For tests and measurements.
 
 use std::io;
+use std::time::Duration;
 
 use super::device::Fast;
 use super::emit::{TCX_DROP, TCX_REDIRECT, sk_buff};
@@ -30,15 +31,29 @@ impl Fast {
     /// # Errors
     /// EINVAL: the frame ends within its Ethernet or IP header, or is as long as a page, or there is no such device. EPERM.
     pub fn run(&self, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<Verdict> {
+        left.resize(frame.len() + GROWTH, 0);
+        self.ran(frame, ifindex, left).map(|(verdict, _)| verdict)
+    }
+
+    /// The same without what becomes of the frame; how long the program took, as the kernel says.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn time(&self, frame: &[u8], ifindex: u32) -> io::Result<(Verdict, Duration)> {
+        self.ran(frame, ifindex, &mut Vec::new())
+    }
+
+    fn ran(&self, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<(Verdict, Duration)> {
         let mut context = [0; CONTEXT];
         let at = sk_buff::IFINDEX as usize;
         context[at..at + 4].copy_from_slice(&ifindex.to_ne_bytes());
-        left.resize(frame.len() + GROWTH, 0);
-        match bpf::run_once(self.program(), frame, &context, left)?.cast_signed() {
-            TCX_NEXT => Ok(Verdict::Kept),
-            TCX_DROP => Ok(Verdict::Dropped),
-            TCX_REDIRECT => Ok(Verdict::Redirected),
-            other => Err(io::Error::other(format!("the program says {other}"))),
-        }
+        let ran = bpf::run_once(self.program(), frame, &context, left)?;
+        let verdict = match ran.verdict.cast_signed() {
+            TCX_NEXT => Verdict::Kept,
+            TCX_DROP => Verdict::Dropped,
+            TCX_REDIRECT => Verdict::Redirected,
+            other => return Err(io::Error::other(format!("the program says {other}"))),
+        };
+        Ok((verdict, ran.duration))
     }
 }

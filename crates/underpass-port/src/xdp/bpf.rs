@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use super::assembler::{Function, Instruction};
 use super::btf;
@@ -308,20 +309,20 @@ fn program_name(id: u32) -> io::Result<[u8; 16]> {
 /// Runs a program once over `packet` as if it had come in by the device `ifindex`; what it returns.
 #[cfg(test)]
 pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::Result<u32> {
-    run(program, packet, context, Run::default()).map(|(verdict, _)| verdict)
+    run(program, packet, context, Run::default()).map(|ran| ran.verdict)
 }
 
-/// Runs a program once over `packet`, with this context: what it returns. `left` becomes what is in the packet then: at most
-/// as many bytes as it had, or ENOSPC.
+/// Runs a program once over `packet`, with this context. `left` becomes what is in the packet then: at most as many bytes as
+/// it had, or ENOSPC.
 pub(crate) fn run_once(
     program: &OwnedFd,
     packet: &[u8],
     context: &[u8],
     left: &mut Vec<u8>,
-) -> io::Result<u32> {
-    let (verdict, len) = run(program, packet, context, Run { left, ..Run::default() })?;
-    left.truncate(len);
-    Ok(verdict)
+) -> io::Result<Ran> {
+    let ran = run(program, packet, context, Run { left, ..Run::default() })?;
+    left.truncate(ran.len);
+    Ok(ran)
 }
 
 /// Makes `count` frames and does with each what a program of XDP says: redirects are real. Every frame begins
@@ -342,8 +343,17 @@ struct Run<'a> {
     left: &'a mut [u8],
 }
 
-/// What the program returns, and how long the packet is then.
-fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run<'_>) -> io::Result<(u32, usize)> {
+/// What came of a run.
+pub(crate) struct Ran {
+    /// What the program returned.
+    pub(crate) verdict: u32,
+    /// How long the program ran.
+    pub(crate) duration: Duration,
+    /// How long the packet is then.
+    len: usize,
+}
+
+fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run<'_>) -> io::Result<Ran> {
     #[repr(C)]
     struct Attribute {
         program: u32,
@@ -382,5 +392,6 @@ fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run<'_>) -> io::Re
         padding: 0,
     };
     bpf(PROG_TEST_RUN, &mut attribute)?;
-    Ok((attribute.result, attribute.data_out_len as usize))
+    let duration = Duration::from_nanos(attribute.duration.into());
+    Ok(Ran { verdict: attribute.result, duration, len: attribute.data_out_len as usize })
 }
