@@ -11,7 +11,7 @@ use underpass_engine::buffer::PortId;
 use underpass_engine::counters::Totals;
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::{MissCause, OfDevice, Places};
-use underpass_engine::tables::{LinkId, Rewrite};
+use underpass_engine::tables::{LinkId, Rewrite, Writer};
 use underpass_netlink::{RequestError, fou};
 
 use crate::address::kernel_routes::connected_of;
@@ -92,10 +92,9 @@ impl Router {
 
     /// The programs of a link's device that carry packets in the kernel from now on, if it has any.
     pub fn set_programs(&mut self, link: u32, programs: Option<OfDevice>) {
-        let Some(live) = &mut self.live else { return };
         let old = match programs {
-            Some(programs) => live.host.programs.insert(link, programs),
-            None => live.host.programs.remove(&link),
+            Some(programs) => self.carriers.insert(link, programs),
+            None => self.carriers.remove(&link),
         };
         if old != programs {
             publish_link(self, link);
@@ -104,7 +103,7 @@ impl Router {
 
     /// The programs of a link's device that carry packets in the kernel.
     pub(crate) fn programs_of(&self, link: u32) -> Option<OfDevice> {
-        self.live.as_ref()?.host.programs.get(&link).copied()
+        self.carriers.get(&link).copied()
     }
 
     /// What looks at the packets of a link.
@@ -228,6 +227,11 @@ impl Router {
     /// be done.
     pub fn leave_programs(&mut self) {
         self.engine.leave_programs();
+    }
+
+    /// Has the router write to other tables from now on, empty ones: those that it wrote to, as they are.
+    pub fn exchange_engine(&mut self, engine: Writer) -> Writer {
+        std::mem::replace(&mut self.engine, engine)
     }
 
     /// Has workers get all packets from programs, or no longer.

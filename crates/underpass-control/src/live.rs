@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use underpass_engine::buffer::PortId;
-use underpass_engine::in_kernel::records::OfDevice;
 
 use crate::Namespace;
 use crate::link::devices::Devices;
@@ -25,8 +24,6 @@ pub(crate) struct Host {
     pub shared: BTreeSet<u32>,
     /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them.
     pub kernels: BTreeMap<u32, PortId>,
-    /// The programs that carry packets in the kernel, by link.
-    pub programs: BTreeMap<u32, OfDevice>,
     /// The kernel's VLAN devices, by their index.
     pub vlans: BTreeMap<u32, VlanDevice>,
     /// What looks at the packets of a link, where anything does; and a number that changes with it.

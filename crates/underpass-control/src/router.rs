@@ -1,5 +1,6 @@
 //! How the router is made, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
 
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,7 @@ impl Router {
             filters: Filters::default(),
             began: Instant::now(),
             programs: Offered::new(),
+            carriers: BTreeMap::new(),
             live: None,
             engine,
         };

@@ -1,9 +1,11 @@
 //! The state of the router: what is configured, and what is made of it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use underpass_engine::buffer::PortId;
+use underpass_engine::in_kernel::records::OfDevice;
 use underpass_engine::tables::{LinkId, Writer};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, Reply, RequestError, tunnel};
@@ -52,6 +54,8 @@ pub struct Router {
     pub(crate) began: Instant,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
+    /// The programs that carry packets in the kernel, by link.
+    pub(crate) carriers: BTreeMap<u32, OfDevice>,
     /// What there is only beside a kernel.
     pub(crate) live: Option<Box<Live>>,
     /// The forwarding state, which the packet path reads.

@@ -62,6 +62,11 @@ pub fn router(
     workers: usize,
 ) -> Result<(Router, Arc<Tables>, Vec<Reader>), OfflineError> {
     let (writer, tables, readers) = Writer::new(workers);
+    Ok((router_over(writer, ports)?, tables, readers))
+}
+
+/// The same over empty tables, to which it writes.
+fn router_over(writer: Writer, ports: &[PortSpec]) -> Result<Router, OfflineError> {
     let mut router = Router::new(writer);
     for (number, port) in (0u16..).zip(ports) {
         let [high, low] = number.wrapping_add(1).to_be_bytes();
@@ -70,7 +75,7 @@ pub fn router(
             .add_port(&port.name, mac, PortId(number))
             .map_err(|error| OfflineError::Port { name: port.name.clone(), error })?;
     }
-    Ok((router, tables, readers))
+    Ok(router)
 }
 
 /// Serves until `stop` is set and the server's [`Waker`] has been used, and FRR too if there is an `fpm`. The
@@ -120,7 +125,16 @@ impl Offline {
     /// # Errors
     /// [`OfflineError`].
     pub fn new(ports: &[PortSpec], workers: usize) -> Result<(Self, Arc<Tables>, Vec<Reader>), OfflineError> {
-        let (router, tables, readers) = router(ports, workers)?;
+        let (writer, tables, readers) = Writer::new(workers);
+        Ok((Self::over(writer, ports)?, tables, readers))
+    }
+
+    /// Starts one that writes to these tables, which are empty.
+    ///
+    /// # Errors
+    /// [`OfflineError`].
+    pub fn over(writer: Writer, ports: &[PortSpec]) -> Result<Self, OfflineError> {
+        let router = router_over(writer, ports)?;
         let directory = tempfile::Builder::new().prefix("underpass-").tempdir()?;
         let socket = directory.path().join("netlink.sock");
         let mut server = Server::listen(&socket, &serve::Options::default())?;
@@ -131,8 +145,7 @@ impl Offline {
                 tracing::error!("the netlink server has ended: {error}");
             }
         })?;
-        let offline = Self { router, socket, stop, waker, thread: Some(thread), _directory: directory };
-        Ok((offline, tables, readers))
+        Ok(Self { router, socket, stop, waker, thread: Some(thread), _directory: directory })
     }
 
     /// The router. While the guard is held no request is answered.

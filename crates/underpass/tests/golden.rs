@@ -6,6 +6,7 @@
 //! names the input that caused it; then all of them again in one burst.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod carried;
 mod fields;
 
 use std::fmt::Write;
@@ -499,21 +500,23 @@ fn group(name: &str) {
     find(&root().join(name), &mut directories);
     directories.sort();
     assert!(!directories.is_empty(), "there are no cases in {name}");
-    let (mut ran, mut failed) = (0, Vec::new());
+    let (mut ran, mut failed) = (Vec::new(), Vec::new());
     for directory in directories {
         let case = Case::read(&directory);
         if !case.name.starts_with(&only) {
             continue;
         }
-        ran += 1;
         let wrong = case.run();
         println!("{} {}", if wrong.is_empty() { "ok  " } else { "FAIL" }, case.name);
         if !wrong.is_empty() {
             failed.push(format!("{}:{wrong}", case.name));
         }
+        ran.push(case);
     }
-    println!("{name}: {ran} cases, {} differ", failed.len());
-    assert!(failed.is_empty(), "{} of {ran} cases differ\n{}", failed.len(), failed.join("\n"));
+    let count = ran.len();
+    failed.extend(carried::run(name, ran));
+    println!("{name}: {count} cases, {} differ", failed.len());
+    assert!(failed.is_empty(), "{} of {count} cases differ\n{}", failed.len(), failed.join("\n"));
 }
 
 /// Directories below `directory` that hold a case.

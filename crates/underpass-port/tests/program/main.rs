@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+mod changes;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod packets;
@@ -14,9 +15,14 @@ mod router;
 mod runner;
 mod tunnels;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use changes::Addresses;
 use lab::Namespace;
 use random::Random;
 use runner::{Came, Runner};
+use underpass_port::fast::Verdict;
 
 /// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -161,5 +167,51 @@ fn any_history_of_tables() {
             became.add(runner.compare(link, &frame, &format!("seed {seed}, packet {packet}")));
         }
         check(&became, &runner, &[]);
+    });
+}
+
+/// Records are replaced by equal ones, and routes come and go beside those that packets take, while the program runs on
+/// another processor: what it makes of those packets stays the same.
+#[test]
+fn tables_change_under_the_program() {
+    with_runner("tables_change_under_the_program", |mut runner| {
+        let changes = number("UNDERPASS_PROGRAM_PACKETS", 20_000);
+        let mut random = Random(number("UNDERPASS_PROGRAM_SEED", 1) << 48);
+        runner.router.configure(&mut random);
+        let mut kept = Vec::new();
+        for _ in 0..2_000 {
+            let (device, frame) = packets::frame(&runner.router, &mut random);
+            if let Some(made) = runner.sends(device, &frame) {
+                kept.push((runner.router.ifindexes[device], frame, made));
+            }
+        }
+        assert!(kept.len() > 100, "{} packets", kept.len());
+        let addresses = Addresses::in_frames(kept.iter().map(|(_, frame, _)| &**frame));
+        let Runner { router, fast, .. } = &mut runner;
+        let done = AtomicBool::new(false);
+        let rounds = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut left, mut rounds) = (Vec::new(), 0);
+                while !done.load(Relaxed) {
+                    for (ifindex, frame, made) in &kept {
+                        let verdict = fast.run(frame, *ifindex, &mut left).expect("a run");
+                        let what = (verdict, &left) == (Verdict::Redirected, made);
+                        assert!(what, "round {rounds}: {verdict:?}\n{frame:x?}\n{left:x?}\n{made:x?}");
+                    }
+                    rounds += 1;
+                }
+                rounds
+            });
+            for _ in 0..changes {
+                router.stir(&mut random, &addresses);
+                if reader.is_finished() {
+                    break;
+                }
+            }
+            done.store(true, Relaxed);
+            reader.join().unwrap()
+        });
+        println!("{} packets, {rounds} times while tables changed {changes} times", kept.len());
+        assert!(rounds > 0);
     });
 }

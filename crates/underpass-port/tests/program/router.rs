@@ -9,7 +9,7 @@ use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId, Headend,
     HeadendMode, IoamLink, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite,
-    Rule, RuleAction, Tunnel, TunnelId, TunnelRoute, Via, Writer,
+    Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
@@ -19,16 +19,16 @@ use crate::tunnels::{self, PORTS, TUNNELS};
 
 /// How many devices there are: `d0`, …
 pub const DEVICES: usize = 4;
-const VRFS: usize = 3;
-const NEXT_HOPS: usize = 12;
+pub const VRFS: usize = 3;
+pub const NEXT_HOPS: usize = 12;
 const COUNTERS: usize = 24;
-const ACTIONS: usize = 70;
+pub const ACTIONS: usize = 70;
 /// The first of them just forward, and others lead to them.
 const FORWARDS: usize = 12;
 /// Behind them, one is for the router itself, and some lead into tunnels.
-const LOCAL_ACTION: usize = FORWARDS;
+pub const LOCAL_ACTION: usize = FORWARDS;
 const INTO: std::ops::RangeInclusive<usize> = FORWARDS + 1..=FORWARDS + TUNNELS;
-const ROUTES: u64 = 160;
+pub const ROUTES: u64 = 160;
 
 /// What [`Router::leads`] says of what is for the router itself.
 pub const LOCAL: &str = "local";
@@ -44,9 +44,9 @@ pub struct Route<A> {
 /// Tables, and which links and SIDs look up in them.
 pub struct Vrf {
     pub lookup: LookupId,
-    order: Lookup,
-    fibs4: [Fib4Id; 2],
-    fibs6: [Fib6Id; 2],
+    pub order: Lookup,
+    pub fibs4: [Fib4Id; 2],
+    pub fibs6: [Fib6Id; 2],
     /// Of both tables, with which it is in.
     pub routes4: Vec<(usize, Route<Ipv4Addr>)>,
     pub routes6: Vec<(usize, Route<Ipv6Addr>)>,
@@ -64,11 +64,12 @@ pub struct Router {
     pub counters: Vec<CounterId>,
     pub vrfs: Vec<Vrf>,
     pub tunnels: Vec<(TunnelId, Tunnel)>,
-    fou_ports: Vec<FouPortId>,
+    pub fou_ports: Vec<FouPortId>,
     pub ports: Vec<FouPort>,
-    next_hops: Vec<NextHopId>,
-    actions: Vec<(ActionId, Action)>,
-    stand_in: u32,
+    pub next_hops: Vec<(NextHopId, NextHop)>,
+    pub now_links: Vec<Link>,
+    pub actions: Vec<(ActionId, Action)>,
+    pub stand_in: u32,
 }
 
 pub fn mac(device: usize) -> [u8; 6] {
@@ -94,17 +95,19 @@ impl Router {
             fou_ports: Vec::new(),
             ports: Vec::new(),
             next_hops: Vec::new(),
+            now_links: Vec::new(),
             actions: Vec::new(),
             stand_in,
         };
         for device in 0..DEVICES + TUNNELS {
             let link = router.link(device, &mut Random(0));
-            router.links.push(router.writer.add_link(link));
+            router.links.push(router.writer.add_link(link.clone()));
+            router.now_links.push(link);
         }
         router.counters = (0..COUNTERS).map(|_| router.writer.add_counter()).collect();
         for _ in 0..NEXT_HOPS {
             let next_hop = router.next_hop(&mut Random(0));
-            router.next_hops.push(router.writer.add_next_hop(next_hop));
+            router.next_hops.push((router.writer.add_next_hop(next_hop), next_hop));
         }
         for number in 0..TUNNELS {
             let tunnel = router.tunnel(number, &mut Random(0));
@@ -159,116 +162,7 @@ impl Router {
         }
     }
 
-    /// Puts everything in the place of what is there.
-    pub fn configure(&mut self, random: &mut Random) {
-        for vrf in 0..VRFS {
-            self.empty(vrf);
-            self.order(vrf, random);
-        }
-        (0..DEVICES + TUNNELS).for_each(|device| self.change_link(device, random));
-        (0..NEXT_HOPS).for_each(|next_hop| self.change_next_hop(next_hop, random));
-        (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
-        (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
-        (0..ACTIONS).for_each(|action| self.change_action(action, random));
-        for vrf in 0..VRFS {
-            let count = random.below(ROUTES);
-            (0..count).for_each(|_| self.add_route(vrf, random));
-        }
-        self.writer.leave_programs();
-        self.writer.reclaim();
-    }
-
-    /// Changes something.
-    pub fn change(&mut self, random: &mut Random) {
-        let (vrf, of) = (random.below(VRFS as u64) as usize, random.next() as usize);
-        match random.below(400) {
-            0..200 => self.add_route(vrf, random),
-            200..300 => self.remove_route(vrf, random),
-            300..340 => self.change_next_hop(of % NEXT_HOPS, random),
-            340..375 => self.change_action(of % ACTIONS, random),
-            375..384 => self.change_tunnel(of % TUNNELS, random),
-            384..387 => self.change_fou_port(of % PORTS.len(), random),
-            387..393 => self.change_link(of % (DEVICES + TUNNELS), random),
-            393..396 => self.order(vrf, random),
-            396 => self.empty(vrf),
-            397 => self.remake(vrf, random),
-            _ => {
-                self.writer.leave_programs();
-                self.writer.reclaim();
-            }
-        }
-    }
-
-    /// A VRF goes, and another comes; whoever was in it is in that.
-    fn remake(&mut self, vrf: usize, random: &mut Random) {
-        self.empty(vrf);
-        let new = Vrf::new(&mut self.writer);
-        let old = std::mem::replace(&mut self.vrfs[vrf], new);
-        for device in
-            (0..DEVICES + TUNNELS).filter(|device| self.of_links[*device] == vrf).collect::<Vec<_>>()
-        {
-            self.change_link(device, random);
-        }
-        (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
-        (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
-        for action in 0..ACTIONS {
-            if format!("{:?}", self.actions[action].1).contains(&format!("{:?}", old.lookup)) {
-                self.change_action(action, random);
-            }
-        }
-        self.writer.remove_lookup(old.lookup);
-        old.fibs4.into_iter().for_each(|fib| self.writer.remove_fib4(fib));
-        old.fibs6.into_iter().for_each(|fib| self.writer.remove_fib6(fib));
-    }
-
-    fn empty(&mut self, vrf: usize) {
-        while !self.vrfs[vrf].routes4.is_empty() || !self.vrfs[vrf].routes6.is_empty() {
-            self.remove_route(vrf, &mut Random(0));
-        }
-    }
-
-    /// Says in which order the tables of a VRF are looked at.
-    fn order(&mut self, vrf: usize, random: &mut Random) {
-        let Vrf { lookup, fibs4: [a4, b4], fibs6: [a6, b6], .. } = self.vrfs[vrf];
-        let (fibs4, fibs6): (Box<[Fib4Id]>, Box<[Fib6Id]>) = match random.below(100) {
-            0..30 => ([a4].into(), [a6].into()),
-            30..97 => ([a4, b4].into(), [a6, b6].into()),
-            97 => ([a4, b4, a4].into(), [a6, b6, a6].into()),
-            98 => ([].into(), [].into()),
-            _ => ([b4, a4].into(), [b6].into()),
-        };
-        let any = |address: IpAddr, then| Rule {
-            source: (address, 0),
-            destination: (address, 0),
-            protocol: Some(protocol::TCP),
-            source_port: None,
-            destination_port: None,
-            tos: None,
-            flow_label: None,
-            mark: None,
-            invert: false,
-            then,
-        };
-        let ruled = random.below(100) == 0;
-        let rules4 = any(Ipv4Addr::UNSPECIFIED.into(), RuleAction::Fib4(b4));
-        let rules6 = any(Ipv6Addr::UNSPECIFIED.into(), RuleAction::Fib6(b6));
-        let lookup4 = if ruled { [rules4].into() } else { [].into() };
-        let lookup6 = if ruled { [rules6].into() } else { [].into() };
-        let order = Lookup { fibs4, fibs6, rules4: lookup4, rules6: lookup6, own: Some(lookup) };
-        self.vrfs[vrf].order = order.clone();
-        self.writer.set_lookup(lookup, order);
-    }
-
-    fn change_link(&mut self, device: usize, random: &mut Random) {
-        self.of_links[device] = any_vrf(random);
-        let link = self.link(device, random);
-        if device < DEVICES {
-            self.has_programs[device] = link.programs.is_some();
-        }
-        self.writer.set_link(self.links[device], link);
-    }
-
-    fn link(&self, device: usize, random: &mut Random) -> Link {
+    pub fn link(&self, device: usize, random: &mut Random) -> Link {
         let mut rarely = || random.below(60) == 0;
         let (down, off4, off6, strict, not, none) =
             (rarely(), rarely(), rarely(), rarely(), rarely(), rarely());
@@ -314,12 +208,7 @@ impl Router {
         }
     }
 
-    fn change_next_hop(&mut self, number: usize, random: &mut Random) {
-        let next_hop = self.next_hop(random);
-        self.writer.set_next_hop(self.next_hops[number], next_hop);
-    }
-
-    fn next_hop(&self, random: &mut Random) -> NextHop {
+    pub fn next_hop(&self, random: &mut Random) -> NextHop {
         let device = random.below(DEVICES as u64) as usize;
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&random.next().to_ne_bytes());
@@ -340,44 +229,25 @@ impl Router {
         NextHop { link: self.links[device], port: PortId(device as u16), mtu, rewrite, address }
     }
 
-    fn change_action(&mut self, number: usize, random: &mut Random) {
-        let action = self.action(number, random);
-        let slot = &mut self.actions[number];
-        self.writer.set_action(slot.0, action.clone());
-        slot.1 = action;
-    }
-
-    fn change_tunnel(&mut self, number: usize, random: &mut Random) {
-        let tunnel = self.tunnel(number, random);
-        let slot = &mut self.tunnels[number];
-        self.writer.set_tunnel(slot.0, tunnel.clone());
-        slot.1 = tunnel;
-    }
-
-    fn tunnel(&self, number: usize, random: &mut Random) -> Tunnel {
+    pub fn tunnel(&self, number: usize, random: &mut Random) -> Tunnel {
         let via = self.via(Ipv4Addr::UNSPECIFIED.into(), random);
         let next_hop = self.any_next_hop(random);
         tunnels::tunnel(number, self.links[DEVICES + number], via, next_hop, random)
     }
 
-    fn change_fou_port(&mut self, number: usize, random: &mut Random) {
-        self.ports[number] = self.fou_port(number, random);
-        self.writer.set_fou_port(self.fou_ports[number], self.ports[number]);
-    }
-
-    fn fou_port(&self, number: usize, random: &mut Random) -> FouPort {
+    pub fn fou_port(&self, number: usize, random: &mut Random) -> FouPort {
         tunnels::fou_port(number, self.via(Ipv4Addr::UNSPECIFIED.into(), random), random)
     }
 
     fn any_next_hop(&self, random: &mut Random) -> NextHopId {
-        self.next_hops[random.below(NEXT_HOPS as u64) as usize]
+        self.next_hops[random.below(NEXT_HOPS as u64) as usize].0
     }
 
     fn any_lookup(&self, random: &mut Random) -> LookupId {
         self.vrfs[any_vrf(random)].lookup
     }
 
-    fn action(&self, number: usize, random: &mut Random) -> Action {
+    pub fn action(&self, number: usize, random: &mut Random) -> Action {
         if number < FORWARDS {
             return Action::Forward(self.any_next_hop(random));
         }
@@ -476,67 +346,10 @@ impl Router {
         let via = Via { address: path[0].into(), ..via };
         Headend { mode, header: header.into(), room, hmac_open: false, via, link: self.links[0], plain: None }
     }
-
-    /// Adds a route of either family, or changes one.
-    fn add_route(&mut self, vrf: usize, random: &mut Random) {
-        let mut action = random.below(ACTIONS as u64) as usize;
-        let to_tunnel =
-            (random.below(12) == 0).then(|| tunnels::local(random.below(TUNNELS as u64) as usize));
-        if to_tunnel.is_some() {
-            action = LOCAL_ACTION;
-        }
-        let (id, table) = (self.actions[action].0, usize::from(random.below(4) == 0));
-        let of = &mut self.vrfs[vrf];
-        if to_tunnel.is_some() || random.below(3) == 0 {
-            let len = match random.below(4) {
-                _ if to_tunnel.is_some() => 32,
-                0 => random.below(33) as u8,
-                1 => 24,
-                2 => 32,
-                _ => 16,
-            };
-            let prefix = to_tunnel.unwrap_or_else(|| address4(random)).to_bits() & mask(len, 32) as u32;
-            let prefix = Ipv4Addr::from_bits(prefix);
-            of.routes4
-                .retain(|(in_table, route)| (*in_table, route.prefix, route.len) != (table, prefix, len));
-            of.routes4.push((table, Route { prefix, len, action }));
-            self.writer.insert4(of.fibs4[table], prefix, len, id);
-        } else {
-            let len = match random.below(8) {
-                0 | 1 => random.below(129) as u8,
-                2 => 64,
-                3 => 48,
-                4 => 32,
-                5 => 8 * random.below(17) as u8,
-                _ => 128,
-            };
-            let prefix = Ipv6Addr::from_bits(address6(random).to_bits() & mask(len, 128));
-            of.routes6
-                .retain(|(in_table, route)| (*in_table, route.prefix, route.len) != (table, prefix, len));
-            of.routes6.push((table, Route { prefix, len, action }));
-            self.writer.insert6(of.fibs6[table], prefix, len, id);
-        }
-    }
-
-    fn remove_route(&mut self, vrf: usize, random: &mut Random) {
-        let of = &mut self.vrfs[vrf];
-        let (four, six) = (of.routes4.len(), of.routes6.len());
-        if four + six == 0 {
-            return;
-        }
-        let which = random.below((four + six) as u64) as usize;
-        if which < four {
-            let (table, route) = of.routes4.swap_remove(which);
-            self.writer.remove4(of.fibs4[table], route.prefix, route.len);
-        } else {
-            let (table, route) = of.routes6.swap_remove(which - four);
-            self.writer.remove6(of.fibs6[table], route.prefix, route.len);
-        }
-    }
 }
 
 impl Vrf {
-    fn new(writer: &mut Writer) -> Self {
+    pub fn new(writer: &mut Writer) -> Self {
         let (fibs4, fibs6) = ([(); 2].map(|()| writer.add_fib4()), [(); 2].map(|()| writer.add_fib6()));
         let order = Lookup { fibs4: [fibs4[0]].into(), fibs6: [fibs6[0]].into(), ..Lookup::default() };
         let lookup = writer.add_lookup(order.clone());
@@ -545,14 +358,8 @@ impl Vrf {
 }
 
 /// A VRF, the first one more often.
-fn any_vrf(random: &mut Random) -> usize {
+pub fn any_vrf(random: &mut Random) -> usize {
     random.below(VRFS as u64 + 5).saturating_sub(5) as usize
-}
-
-/// The first `len` of `bits` bits.
-fn mask(len: u8, bits: u8) -> u128 {
-    let all = u128::MAX >> (128 - bits);
-    if len == 0 { 0 } else { all & all << (bits - len) }
 }
 
 /// An address among few, so that prefixes lie within one another.
