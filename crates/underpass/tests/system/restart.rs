@@ -47,7 +47,8 @@ ip nexthop add id 7 encap mpls 77 via 10.0.2.2 dev v2
             writeln!(lines, "ip addr add 10.6.{n}.1/24 dev tun{n}").unwrap();
         }
     }
-    for n in 0..ROUTES {
+    // One kind after the other: lines of one tool and family are run by one process.
+    for n in (0..4).flat_map(|kind| (kind..ROUTES).step_by(4)) {
         let (high, low) = (n / 250, n % 250);
         let line = match n % 4 {
             0 => format!(
