@@ -199,7 +199,8 @@ fn kernels_mode(router: &Router, link: &Link) -> Option<&'static str> {
     let mode = nested(&nested(&families, libc::AF_INET6 as u16)?, IFLA_INET6_ADDR_GEN_MODE)?;
     let mode = *MODES.get(usize::from(*mode.value.first()?))?;
     let made_without = matches!(link.kind, LinkKind::Vrf { .. } | LinkKind::Tunnel(Kind::Ipip));
-    (made_without != (mode == "none")).then_some(mode)
+    // Of a device that is down the kernel does not report it.
+    (link.up() && made_without != (mode == "none")).then_some(mode)
 }
 
 /// Whether a link has neighbours or routes of IPv6, and an MTU by which it could get none now.
