@@ -7,6 +7,7 @@ pub(crate) mod kernel_routes;
 pub(crate) mod mirror;
 pub(crate) mod publish;
 mod query;
+pub(crate) mod save;
 pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +121,11 @@ impl Addresses {
     /// All addresses.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         self.links.values().flat_map(|on_link| on_link.v4.iter().chain(&on_link.v6))
+    }
+
+    /// The routes that the addresses have brought.
+    pub fn kernel_routes(&self) -> impl Iterator<Item = &KernelRoute> {
+        self.links.values().flat_map(|on_link| &on_link.routes)
     }
 
     /// Whether some link has this address.

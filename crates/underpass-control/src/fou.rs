@@ -1,6 +1,7 @@
 //! Receive ports of foo-over-UDP: generic netlink `fou`. Linux: `net/ipv4/fou_core.c`.
 
 pub(crate) mod request;
+pub(crate) mod save;
 
 use std::net::IpAddr;
 

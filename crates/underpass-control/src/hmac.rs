@@ -1,6 +1,7 @@
 //! The keys of HMAC TLVs: `ip sr hmac`. Linux: `net/ipv6/seg6.c`, `net/ipv6/seg6_hmac.c`.
 
 pub(crate) mod request;
+pub(crate) mod save;
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 //! path needs. Linux: `net/ipv6/ioam6.c`.
 
 pub(crate) mod request;
+pub(crate) mod save;
 
 use std::collections::BTreeMap;
 

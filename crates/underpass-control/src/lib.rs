@@ -1,11 +1,12 @@
 //! The model of the router and the requests that change it.
 //!
-//! A [`Router`] answers the datagrams of netlink sockets, each a [`Client`]. There are three layers, each of which
+//! A [`Router`] answers the datagrams of netlink sockets, each a [`Client`]. There are four layers, each of which
 //! imports those before it:
 //!
 //! - the model, what is configured: [`Router`] (`state.rs`) and the file of each feature (`link.rs`, `route.rs` …);
 //! - what is made of it: tables of the engine (`compile.rs`, `publish.rs`) and dependency updates (`updates.rs`,
 //!   `change.rs`);
+//! - the model as lines of `ip` and `tc` (`save.rs`);
 //! - requests (`request.rs`) and the kernel's messages (`mirror.rs`): a handler is a function of the router and one
 //!   [`Request`]; it parses, checks all that can fail, then changes the model and publishes the change. Where the
 //!   answer is long, it returns a [`Dump`] that is asked for as much as the client can take.
@@ -33,6 +34,7 @@ mod program;
 mod request;
 mod route;
 mod router;
+mod save;
 mod state;
 mod statistics;
 mod stats;
@@ -52,6 +54,7 @@ pub use owner::{Owner, owner, translate};
 pub use program::{Offered, Program};
 pub use request::{Protocol, Request};
 pub use route::{Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, routes};
+pub use save::{Elsewhere, Saved};
 pub use state::Router;
 pub use statistics::{LabelCount, LinkCounts, PolicerCounts, QueueCounts, SidCount};
 pub use sysctl::{Node, read_sysctl, sysctl_names, sysctl_node, write_sysctl};

@@ -9,6 +9,7 @@ pub(crate) mod publish;
 mod query;
 pub(crate) mod request;
 mod rewrite;
+pub(crate) mod save;
 pub(crate) mod tunnel;
 
 use std::collections::BTreeMap;

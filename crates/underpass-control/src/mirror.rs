@@ -25,6 +25,8 @@ impl Router {
             return;
         }
         let request = Request { message: *message, port: 0, strict: false };
+        // Neighbours come and go without anybody's doing.
+        self.changes += u64::from(!matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH));
         let taken = match message.kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => mirror_link(self, &request),
             libc::RTM_NEWADDR | libc::RTM_DELADDR => mirror_address(self, &request),

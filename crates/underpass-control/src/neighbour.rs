@@ -4,6 +4,7 @@
 
 pub(crate) mod mirror;
 pub(crate) mod request;
+pub(crate) mod save;
 pub(crate) mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,6 +24,7 @@ pub(crate) mod recompile;
 mod reported;
 mod request;
 pub(crate) mod rule;
+pub(crate) mod save;
 pub(crate) mod scope;
 mod segments;
 pub(crate) mod shadow;

@@ -43,10 +43,15 @@ const MULTICAST_ROUTING: [u8; 2] = [128, 129];
 /// Types below this are netlink's own: `NLMSG_MIN_TYPE`.
 const MIN_TYPE: u16 = 16;
 
+/// Whether an rtnetlink message only asks: of its types every fourth does.
+const fn is_question(kind: u16) -> bool {
+    kind % 4 == libc::RTM_GETLINK % 4
+}
+
 /// Whether a request that was refused is an rtnetlink dump: of those types every fourth is a question. A
 /// type that nobody answers is refused before it is one.
 fn is_dump(request: &Request<'_>, error: &RequestError) -> bool {
-    request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && error.errno != EOPNOTSUPP
+    is_question(request.message.kind) && request.dump() && error.errno != EOPNOTSUPP
 }
 
 impl Router {
@@ -85,6 +90,7 @@ impl Router {
             actions: Actions::default(),
             filters: Filters::default(),
             began: Instant::now(),
+            changes: 0,
             programs: Offered::new(),
             carriers: BTreeMap::new(),
             live: None,
@@ -106,6 +112,7 @@ impl Router {
                 continue;
             }
             let request = Request { message, port: client.port, strict: client.strict_check };
+            self.changes += u64::from(client.protocol == Protocol::Generic || !is_question(message.kind));
             let outcome = match client.protocol {
                 Protocol::Route => self.route(&request, replies),
                 Protocol::Generic => generic::answer(self, &request, replies),

@@ -52,6 +52,8 @@ pub struct Router {
     /// `tc filter`, `tc chain`.
     pub(crate) filters: Filters,
     pub(crate) began: Instant,
+    /// Changes with every request or message that may have changed what is configured.
+    pub(crate) changes: u64,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
     /// The programs that carry packets in the kernel, by link.
@@ -66,6 +68,11 @@ impl Router {
     /// The links.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.iter()
+    }
+
+    /// A number that changes whenever something configured may have changed: what [`Router::save`] has to say.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// When the router began. Its workers have to count time from here on.

@@ -5,6 +5,7 @@
 //! these are used where the kernel does not have the file.
 
 mod files;
+pub(crate) mod save;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

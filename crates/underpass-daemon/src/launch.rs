@@ -3,20 +3,25 @@
 
 use std::{
     env,
-    ffi::OsString,
-    fs, io,
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, Write},
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         fs::MetadataExt,
         process::CommandExt,
     },
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output, Stdio},
+    thread,
 };
 
 use nix::{
     errno::Errno,
-    sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
+    sys::socket::{
+        AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, recv, send, shutdown,
+        socket, socketpair,
+    },
 };
 use std::os::fd::AsRawFd;
 
@@ -191,6 +196,81 @@ pub fn carry_netlink(command: &mut Command, lead: Lead<'_>) -> Result<(), Launch
     Ok(())
 }
 
+/// A command whose netlink sockets lead to the router at a socket.
+///
+/// # Errors
+/// As [`carry_netlink`].
+pub fn command(socket: &Path, program: impl AsRef<OsStr>) -> Result<Command, LaunchError> {
+    let mut command = Command::new(program);
+    carry_netlink(&mut command, Lead::To(socket))?;
+    Ok(command)
+}
+
+/// Runs a program such as `ip` with these arguments against the router at a socket, without input, and waits for it.
+///
+/// # Errors
+/// As [`command`], and if the program cannot be started; a program that fails is no error here.
+pub fn output<S: AsRef<OsStr>>(socket: &Path, words: &[S]) -> io::Result<Output> {
+    let empty = || io::Error::new(io::ErrorKind::InvalidInput, "an empty line");
+    let (program, arguments) = words.split_first().ok_or_else(empty)?;
+    command(socket, program).map_err(io::Error::other)?.args(arguments).stdin(Stdio::null()).output()
+}
+
+/// As [`output`], with this input, and without a terminal where the program could ask instead.
+///
+/// # Errors
+/// As [`output`]; setsid(1) is needed.
+pub fn output_of<S: AsRef<OsStr>>(socket: &Path, words: &[S], input: &str) -> io::Result<Output> {
+    let mut command = command(socket, "setsid").map_err(io::Error::other)?;
+    command.arg("-w").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    thread::scope(|scope| {
+        // A program may write before it has read it all, or end and say why it did.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+        child.wait_with_output()
+    })
+}
+
+/// As [`output`], with inputs that the program reads one by one: also, how many it has read.
+///
+/// # Errors
+/// As [`output`].
+pub fn output_of_each<S: AsRef<OsStr>>(
+    path: &Path,
+    words: &[S],
+    inputs: impl Iterator<Item = String> + Send,
+) -> io::Result<(Output, usize)> {
+    let empty = || io::Error::new(io::ErrorKind::InvalidInput, "an empty line");
+    let (program, arguments) = words.split_first().ok_or_else(empty)?;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    let mut command = command(path, program).map_err(io::Error::other)?;
+    command.args(arguments).stdin(theirs.try_clone()?).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn()?;
+    drop(command);
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            let mut written = 0;
+            for input in inputs {
+                if send(ours.as_raw_fd(), input.as_bytes(), MsgFlags::MSG_NOSIGNAL).is_err() {
+                    break;
+                }
+                written += 1;
+            }
+            written
+        });
+        let output = child.wait_with_output();
+        // Nobody reads any more; what is left was not read.
+        let _ = shutdown(theirs.as_raw_fd(), Shutdown::Read);
+        let written = writer.join().unwrap_or(0);
+        let mut byte = [0];
+        let unread = std::iter::from_fn(|| {
+            recv(theirs.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT).ok().filter(|read| *read > 0)
+        });
+        Ok((output?, written - unread.count()))
+    })
+}
+
 /// What LD_PRELOAD names besides `library`.
 fn other_libraries(library: &Path) -> OsString {
     let words = env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -205,11 +285,11 @@ fn other_libraries(library: &Path) -> OsString {
 /// # Errors
 /// What execve(2) says.
 pub fn shed_library() -> io::Result<()> {
-    let loaded = |word: &[u8]| Path::new(std::ffi::OsStr::from_bytes(word)).ends_with(LIBRARY);
+    let loaded = |word: &[u8]| Path::new(OsStr::from_bytes(word)).ends_with(LIBRARY);
     let words = env::var_os("LD_PRELOAD").unwrap_or_default();
     let words = words.as_bytes().split(|byte| *byte == b':' || byte.is_ascii_whitespace());
     let Some(library) = words.clone().find(|word| loaded(word)) else { return Ok(()) };
-    let others = other_libraries(Path::new(std::ffi::OsStr::from_bytes(library)));
+    let others = other_libraries(Path::new(OsStr::from_bytes(library)));
     let mut command = Command::new(env::current_exe()?);
     if let Some(name) = env::args_os().next() {
         command.arg0(name);

@@ -7,13 +7,16 @@ pub mod launch;
 pub mod limits;
 pub mod live;
 pub mod offline;
+pub mod offline_daemon;
 pub mod output;
 pub mod packet_path;
+pub mod persist;
 pub mod port_spec;
 pub mod processor;
 pub mod query;
 pub mod script;
 pub mod serve;
+pub mod startup;
 pub mod supervise;
 pub mod testbed;
 

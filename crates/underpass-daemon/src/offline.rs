@@ -2,10 +2,10 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, Write},
+    io,
     os::fd::AsFd,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use underpass_control::{RequestError, Router};
+use underpass_control::{RequestError, Router, read_sysctl, write_sysctl};
 use underpass_engine::{
     buffer::PortId,
     tables::{Reader, Tables, Writer},
@@ -21,9 +21,11 @@ use underpass_engine::{
 
 use crate::{
     fpm::Fpm,
-    launch::{self, LaunchError, Lead},
+    launch::{self, LaunchError},
     port_spec::PortSpec,
+    script::Target,
     serve::{self, ListenError, Server, Waker},
+    startup::Variables,
 };
 
 /// Why there is no such router.
@@ -79,7 +81,7 @@ fn router_over(writer: Writer, ports: &[PortSpec]) -> Result<Router, OfflineErro
 }
 
 /// Serves until `stop` is set and the server's [`Waker`] has been used, and FRR too if there is an `fpm`. The
-/// router is locked while requests are answered, and free while there are none.
+/// router is locked while requests are answered, and free while there are none. `turned` looks at it after each time.
 ///
 /// # Errors
 /// As [`Server::wait_or`].
@@ -88,6 +90,7 @@ pub fn serve(
     mut fpm: Option<&mut Fpm>,
     router: &Mutex<Router>,
     stop: &AtomicBool,
+    mut turned: impl FnMut(&Router, Option<&Fpm>),
 ) -> io::Result<()> {
     while !stop.load(Relaxed) {
         let ready = match &fpm {
@@ -100,6 +103,7 @@ pub fn serve(
         }
         // It also tells of what FRR has changed.
         server.turn(&mut *router, &ready);
+        turned(&router, fpm.as_deref());
     }
     Ok(())
 }
@@ -141,7 +145,7 @@ impl Offline {
         let (router, stop, waker) = (Arc::new(Mutex::new(router)), Arc::default(), server.waker());
         let (served, stopped) = (Arc::clone(&router), Arc::clone(&stop));
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Err(error) = serve(&mut server, None, &served, &stopped) {
+            if let Err(error) = serve(&mut server, None, &served, &stopped, |_, _| ()) {
                 tracing::error!("the netlink server has ended: {error}");
             }
         })?;
@@ -163,9 +167,7 @@ impl Offline {
     /// # Errors
     /// [`LaunchError::NoLibrary`] and [`LaunchError::UnusablePath`].
     pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command, LaunchError> {
-        let mut command = Command::new(program);
-        launch::carry_netlink(&mut command, Lead::To(&self.socket))?;
-        Ok(command)
+        launch::command(&self.socket, program)
     }
 
     /// Runs a program such as `ip` with these arguments against this router, without input, and waits for it.
@@ -174,11 +176,7 @@ impl Offline {
     /// As [`Offline::command`], and if the program cannot be started; a program that fails is no error
     /// here.
     pub fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> io::Result<Output> {
-        let (program, arguments) = words
-            .split_first()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty line"))?;
-        let mut command = self.command(program).map_err(io::Error::other)?;
-        command.args(arguments).stdin(Stdio::null()).output()
+        launch::output(&self.socket, words)
     }
 
     /// As [`Offline::run`], with this input, and without a terminal where the program could ask instead: `ip sr
@@ -187,14 +185,7 @@ impl Offline {
     /// # Errors
     /// As [`Offline::run`]; setsid(1) is needed.
     pub fn run_with<S: AsRef<OsStr>>(&self, words: &[S], input: &str) -> io::Result<Output> {
-        let mut command = self.command("setsid").map_err(io::Error::other)?;
-        command.arg("-w").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program may end without having read it all, and says why it did.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        child.wait_with_output()
+        launch::output_of(&self.socket, words, input)
     }
 
     /// As [`Offline::run`], with the words of `line` between blanks: nothing is quoted.
@@ -203,6 +194,30 @@ impl Offline {
     /// As [`Offline::run`].
     pub fn run_line(&self, line: &str) -> io::Result<Output> {
         self.run(&line.split_whitespace().collect::<Vec<_>>())
+    }
+}
+
+impl Variables for Arc<Mutex<Router>> {
+    fn read(&self, path: &str) -> Result<String, RequestError> {
+        read_sysctl(&lock(self), path)
+    }
+
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), RequestError> {
+        write_sysctl(&mut lock(self), path, value)
+    }
+}
+
+impl Target for Offline {
+    fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn read_sysctl(&self, path: &str) -> Result<String, RequestError> {
+        read_sysctl(&self.router(), path)
+    }
+
+    fn write_sysctl(&self, path: &str, value: &[u8]) -> Result<(), RequestError> {
+        write_sysctl(&mut self.router(), path, value)
     }
 }
 

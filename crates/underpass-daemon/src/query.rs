@@ -14,11 +14,19 @@ use crate::live::stats_path;
 /// # Errors
 /// There is none, or it does not answer in time.
 pub fn answer(socket: &Path, question: &str) -> anyhow::Result<String> {
+    answer_within(socket, question, Duration::from_secs(5))
+}
+
+/// The same, with a time that it may take.
+///
+/// # Errors
+/// As [`answer`].
+pub fn answer_within(socket: &Path, question: &str, patience: Duration) -> anyhow::Result<String> {
     let path = stats_path(socket);
     let mut connection = UnixStream::connect(&path).with_context(|| {
         format!("no router answers at {}: start one with `underpass run`", path.display())
     })?;
-    connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+    connection.set_read_timeout(Some(patience))?;
     writeln!(connection, "{question}")?;
     let mut text = String::new();
     connection.read_to_string(&mut text)?;

@@ -5,14 +5,13 @@
 //! continues it; `<<< word` at its end is what the tool reads from its input, for `ip sr hmac set`. Nothing
 //! else of a shell is there: no variables, no substitution, no other redirection.
 
+mod batch;
+mod run;
 mod sysctl;
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::offline::Offline;
-
-use crate::output;
+pub use run::{Target, configure, configure_all, run};
 
 /// The programs that a line may run: each speaks to the router only.
 pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl"];
@@ -80,46 +79,6 @@ pub fn parse_one(text: &str) -> Result<Line, String> {
         [line] => Ok(line.clone()),
         _ => Err("one line with a command is needed".to_owned()),
     }
-}
-
-/// Runs the lines of `file` against the router, and shows what the tools say.
-///
-/// # Errors
-/// The first line whose tool fails or cannot be started, with the tool's own message.
-pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), ScriptError> {
-    for line in lines {
-        let fail = |problem| ScriptError { file: file.to_owned(), line: line.number, problem };
-        let shown = run(router, line).map_err(fail)?;
-        output::print(&shown).map_err(|error| fail(error.to_string()))?;
-    }
-    Ok(())
-}
-
-/// Runs one line against the router; returns what its tool printed.
-///
-/// # Errors
-/// The line and the tool's own message, if it fails or cannot be started.
-pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
-    if let Some((tool, words)) = line.words.split_first()
-        && tool == "sysctl"
-    {
-        return sysctl::run(router, words);
-    }
-    let command = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
-    let output = match &line.input {
-        Some(input) => router.run_with(&line.words, input),
-        None => router.run(&line.words),
-    };
-    let output = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{command}: not found; its Debian package is iproute2"),
-        _ => format!("{command}: {error}"),
-    })?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{command}: {}\n{}", output.status, errors.trim_end()));
-    }
-    eprint!("{errors}");
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Takes the here-string of a line off its end.

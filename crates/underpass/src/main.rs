@@ -5,6 +5,7 @@ mod exec;
 mod generate;
 mod replay;
 mod run;
+mod save;
 mod stats;
 mod top;
 mod trace;
@@ -31,6 +32,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Exec(exec::Args),
+    Save(save::Args),
     Stats(stats::Args),
     Top(top::Args),
     Trace(trace::Args),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
+        Command::Save(args) => save::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Trace(args) => trace::main(&args),

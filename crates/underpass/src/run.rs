@@ -1,17 +1,6 @@
 //! `underpass run`: the router as a daemon.
 
-use std::{
-    io::{self, Write},
-    net::SocketAddr,
-    path::PathBuf,
-    process::ExitCode,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -23,9 +12,10 @@ use underpass_daemon::{
     fpm::{self, Fpm},
     launch, limits,
     live::{self, Driver, FastPath, KernelFilters},
-    offline,
+    offline_daemon,
+    persist::StateDirectory,
     port_spec::PortSpec,
-    serve::{self, Server},
+    startup::Startup,
 };
 
 /// Run the router of this network namespace, beside its kernel.
@@ -39,6 +29,8 @@ use underpass_daemon::{
   underpass run
   underpass run --attach eth0 --attach eth1 --workers 2 --metrics 127.0.0.1:9117
   underpass exec -- ip -6 route add fc00:1::/64 encap seg6 mode encap segs fc00:2::1 dev eth1
+  underpass run --config /etc/underpass/router.conf
+  underpass run --state /var/lib/underpass
   underpass run --offline --port p0 --port p1
   underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01")]
 pub struct Args {
@@ -75,6 +67,17 @@ pub struct Args {
     /// Let members of this group configure the router too
     #[arg(long, value_name = "GROUP", conflicts_with = "offline")]
     socket_group: Option<String>,
+    /// Run the ip, tc and sysctl lines of FILE before being ready; the first that fails ends the router
+    ///
+    /// The syntax is that of `replay --config`. Not run if --state has kept a configuration.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Keep the configuration in DIR, and restore it at the start
+    ///
+    /// DIR/state.conf is up to date about a second after a change, and has the lines that `underpass save` prints. A line
+    /// that fails when it is restored is logged and added to DIR/not-restored.conf; the others are run.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Add a port; repeatable
     #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]", requires = "offline")]
     ports: Vec<PortSpec>,
@@ -149,7 +152,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     if args.offline {
         offline(args, signals)?;
     } else {
-        live::run(&options(args)?, fpm(args)?, &signals)?;
+        let (startup, state) = startup(args)?;
+        let options = live::Options { startup, ..options(args)? };
+        live::run(&options, fpm(args)?, state, &signals)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -179,6 +184,7 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
         metrics: args.metrics,
         socket: args.socket.clone(),
         group: args.socket_group.as_ref().map(group).transpose()?,
+        startup: None,
     })
 }
 
@@ -194,19 +200,19 @@ fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
         Some(socket) => socket.clone(),
         None => launch::runtime_directory().join("offline.sock"),
     };
-    let (router, _tables, _readers) = offline::router(&args.ports, 0)?;
-    let mut server = Server::listen(&socket, &serve::Options::default())?;
-    let mut fpm = fpm(args)?;
-    let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
-    let stopped = Arc::clone(&stop);
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if signals.wait().is_ok() {
-            stopped.store(true, Relaxed);
-            waker.wake();
+    let (startup, state) = startup(args)?;
+    let options = offline_daemon::Options { ports: &args.ports, socket: &socket, startup, state };
+    offline_daemon::run(options, fpm(args)?, signals)
+}
+
+/// The lines to begin with, and where the state is kept: what is kept there comes before the lines of `--config`.
+fn startup(args: &Args) -> anyhow::Result<(Option<Startup>, Option<StateDirectory>)> {
+    let state = args.state.as_deref().map(StateDirectory::open).transpose()?;
+    if let Some(kept) = state.as_ref().map(StateDirectory::startup).transpose()?.flatten() {
+        if let Some(config) = &args.config {
+            tracing::info!("{} is kept: {} is not run", kept.file.display(), config.display());
         }
-    })?;
-    // Whoever started us may not read it.
-    let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
-    offline::serve(&mut server, fpm.as_mut(), &Mutex::new(router), &stop)?;
-    Ok(())
+        return Ok((Some(kept), state));
+    }
+    Ok((args.config.as_deref().map(|file| Startup::read(file, false)).transpose()?, state))
 }

@@ -164,8 +164,7 @@ fn an_error_names_the_file_the_line_and_the_tools_own_words() {
         String::from_utf8(output.stderr).unwrap()
     };
     let expected = format!(
-        "underpass: {}:10: ip -6 route add 2001:db8::/32 dev p1: exit status: 2\n\
-         RTNETLINK answers: File exists\n",
+        "underpass: {}:10: ip -6 route add 2001:db8::/32 dev p1: RTNETLINK answers: File exists\n",
         conf.display()
     );
     assert_eq!(run(&conf, &rx), expected);

@@ -43,14 +43,7 @@ pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
         tunnel_up(router, cause, index, &automatic_addresses(router, link, tunnel));
         return;
     }
-    let address = match link.kind {
-        LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
-        LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb => {
-            link.eui64.then(|| (link_local(link.mac), 64))
-        }
-    };
-    if let Some((address, prefix_len)) = address
+    if let Some((address, prefix_len)) = automatic6(link)
         && link.ipv6()
         && !router.addresses.v6(index).iter().any(|own| own.local == address)
     {
@@ -58,6 +51,32 @@ pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
         insert6(router, cause, address);
     }
     refresh_routes(router, cause, index);
+}
+
+/// The IPv6 address that a link other than a tunnel has when it comes up.
+fn automatic6(link: &Link) -> Option<(Ipv6Addr, u8)> {
+    match link.kind {
+        LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
+        LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb => {
+            link.eui64.then(|| (link_local(link.mac), 64))
+        }
+    }
+}
+
+impl Router {
+    /// The addresses that a link would have by itself if it came up now, with the lengths of their prefixes.
+    pub(crate) fn automatic_of(&self, index: u32) -> Vec<(IpAddr, u8)> {
+        let Some(link) = self.links.get(index) else { return Vec::new() };
+        let of_tunnel = link.tunnel.iter().flat_map(|tunnel| automatic_addresses(self, link, tunnel));
+        let mut all: Vec<(IpAddr, u8)> =
+            of_tunnel.map(|made| (made.address.into(), made.prefix_len)).collect();
+        all.extend(automatic6(link).map(|(address, len)| (IpAddr::from(address), len)));
+        if link.kind == LinkKind::Loopback {
+            all.push((Ipv4Addr::LOCALHOST.into(), 8));
+        }
+        all
+    }
 }
 
 /// Gives a tunnel the IPv6 addresses that are made of its ends.

@@ -6,6 +6,7 @@ pub(crate) mod fallback;
 mod ioctl;
 pub(crate) mod publish;
 mod request;
+pub(crate) mod save;
 pub(crate) mod underlay;
 
 pub use ioctl::tunnel_ioctl;
@@ -258,7 +259,7 @@ impl Link {
     }
 
     /// Whether its IPv6 addresses are made of IPv4 ones, not of its hardware address.
-    fn takes_ipv4_addresses(&self, tunnel: &Tunnel) -> bool {
+    pub(super) fn takes_ipv4_addresses(&self, tunnel: &Tunnel) -> bool {
         let parameters = &tunnel.parameters;
         match parameters.kind {
             Kind::Sit => true,

@@ -14,6 +14,7 @@ mod netconf;
 pub(super) mod object;
 pub(crate) mod publish;
 mod request;
+pub(crate) mod save;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 pub(crate) mod mirror;
 pub(crate) mod request;
+pub(crate) mod save;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -53,6 +54,11 @@ const fn discarding() -> Hop {
 impl Objects {
     pub fn get(&self, id: u32) -> Option<&Object> {
         self.by_id.get(&id)
+    }
+
+    /// The ids of all objects.
+    pub fn ids(&self) -> impl Iterator<Item = u32> {
+        self.by_id.keys().copied()
     }
 
     /// The first object whose id is above this one.

@@ -2,6 +2,7 @@
 
 pub(crate) mod mirror;
 pub(crate) mod request;
+pub(crate) mod save;
 
 use std::net::IpAddr;
 

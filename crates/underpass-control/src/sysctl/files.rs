@@ -170,6 +170,7 @@ pub fn read_sysctl(router: &Router, path: &str) -> Result<String, RequestError> 
 /// As [`read_sysctl`]; `EINVAL` if it is no number or out of the variable's range; what else the
 /// variable asks.
 pub fn write_sysctl(router: &mut Router, path: &str, text: &[u8]) -> Result<(), RequestError> {
+    router.changes += 1;
     let (File { variable, check, update }, instance) = file(router, path)?;
     let value = number(text).filter(|value| variable.range.contains(value));
     let value = value.ok_or(RequestError::errno(EINVAL))?;

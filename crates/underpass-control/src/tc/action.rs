@@ -6,6 +6,7 @@
 pub(crate) mod change;
 mod compile;
 pub(crate) mod request;
+pub(super) mod save;
 pub(crate) mod tunnel_key;
 
 use std::collections::BTreeMap;

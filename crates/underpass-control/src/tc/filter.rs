@@ -10,6 +10,7 @@ pub(crate) mod hook;
 mod matchall;
 pub(crate) mod publish;
 mod request;
+pub(super) mod save;
 mod simple;
 mod u32;
 

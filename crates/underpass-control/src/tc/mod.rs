@@ -13,6 +13,7 @@ pub(super) mod owner;
 pub(crate) mod parent;
 pub(super) mod publish;
 pub(crate) mod qdisc;
+pub(crate) mod save;
 
 use std::collections::BTreeMap;
 

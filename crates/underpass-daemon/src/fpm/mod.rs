@@ -23,7 +23,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use underpass_control::Router;
+use underpass_control::{Elsewhere, Router};
 use underpass_netlink::fpm::PORT;
 
 use crate::limits::{self, Lines, Pause};
@@ -66,6 +66,20 @@ pub struct Fpm {
     lines: Lines,
 }
 
+impl Elsewhere for Programmer {
+    fn route(&self, destination: IpAddr, prefix_len: u8, table: u32, metric: u32) -> bool {
+        self.has_route(destination, prefix_len, table, metric)
+    }
+
+    fn label(&self, label: u32) -> bool {
+        self.has_label(label)
+    }
+
+    fn object(&self, id: u32) -> bool {
+        self.has_object(id)
+    }
+}
+
 impl Fpm {
     /// Listens. `beside_kernel`: the router mirrors a kernel. `grace`: how long what FRR does not send again
     /// after a reconnection stays.
@@ -101,6 +115,11 @@ impl Fpm {
     /// What getsockname(2) says.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// What it has that is not to be saved: zebra sends it again.
+    pub fn kept(&self) -> &dyn Elsewhere {
+        &self.programmer
     }
 
     /// What FRR has sent and what became of it.

@@ -5,6 +5,7 @@
 //! routes of the one before still stand on theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use libc::{EEXIST, EINVAL, ENETDOWN, ENODEV, ENOENT, EOPNOTSUPP, ESRCH, RTM_DELROUTE, RTM_NEWROUTE};
@@ -133,6 +134,28 @@ impl Programmer {
             counts: Counts::default(),
             logged: BTreeSet::new(),
         }
+    }
+
+    /// Whether zebra has a route to this destination.
+    pub fn has_route(&self, destination: IpAddr, length: u8, table: u32, metric: u32) -> bool {
+        let has = |metric| self.routes.contains_key(&RouteKey::of(destination, length, table, metric));
+        // What an IPv6 route without a metric has.
+        has(metric) || metric == 1024 && destination.is_ipv6() && has(0)
+    }
+
+    /// Whether zebra has a route of this label.
+    pub fn has_label(&self, label: u32) -> bool {
+        // Those of labels stand last, all in one table.
+        let key = self.routes.last_key_value().and_then(|(last, _)| last.with_label(label));
+        key.is_some_and(|key| self.routes.contains_key(&key))
+    }
+
+    /// Whether an object of the router's is zebra's.
+    pub fn has_object(&self, id: u32) -> bool {
+        // Most have the id that zebra gave them.
+        self.objects.get(&id).is_some_and(|object| object.id == id)
+            || self.retired.contains_key(&id)
+            || id >= ALIASES && self.objects.values().any(|object| object.id == id)
     }
 
     pub fn counts(&self) -> Counts {

@@ -1,5 +1,7 @@
 //! What zebra's messages say, as far as it decides what is done with them.
 
+use std::net::IpAddr;
+
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Attribute, Message, message};
@@ -38,6 +40,31 @@ pub struct RouteKey {
     length: u8,
     destination: [u8; 16],
     metric: u32,
+}
+
+impl RouteKey {
+    /// That of a route of IPv4 or IPv6.
+    pub fn of(address: IpAddr, length: u8, table: u32, metric: u32) -> Self {
+        let mut destination = [0; 16];
+        let family = match address {
+            IpAddr::V4(address) => {
+                destination[..4].copy_from_slice(&address.octets());
+                libc::AF_INET
+            }
+            IpAddr::V6(address) => {
+                destination = address.octets();
+                libc::AF_INET6
+            }
+        };
+        Self { family: family as u8, table, length, destination, metric }
+    }
+
+    /// Of the key of one label's route that of another's.
+    pub fn with_label(&self, label: u32) -> Option<Self> {
+        let mut destination = [0; 16];
+        destination[..4].copy_from_slice(&(label << 12 | 1 << 8).to_be_bytes());
+        (self.family == libc::AF_MPLS as u8).then_some(Self { destination, ..*self })
+    }
 }
 
 /// `RTM_NEWROUTE` or `RTM_DELROUTE`.

@@ -14,6 +14,7 @@ mod fast;
 mod filters;
 mod host;
 mod inside;
+mod keeping;
 mod kept;
 mod lifecycle;
 mod metrics;
@@ -33,9 +34,9 @@ mod worker;
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
+    io,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         mpsc::{Receiver, sync_channel},
@@ -52,7 +53,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use underpass_control::Router;
+use underpass_control::{Router, read_sysctl, write_sysctl};
 use underpass_engine::{
     buffer::PortId,
     tables::{Reader, Tables, Writer},
@@ -66,7 +67,9 @@ use crate::{
     launch,
     limits::Spare,
     packet_path::LinkName,
+    persist::StateDirectory,
     serve::{self, Host, Server},
+    startup::Startup,
 };
 
 pub use attach::Driver;
@@ -75,7 +78,7 @@ pub use device::ethernet_devices;
 pub use fast::try_fast_path;
 pub use filters::KernelFilters;
 pub use priority::go_first;
-pub use questions::{stats_path, trace_path};
+pub use questions::{SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
 pub use stats::{
     FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats,
     Stats, Totals, Worker as WorkerStats,
@@ -86,6 +89,7 @@ use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
 use filters::Watch;
+use keeping::{Keeping, saved};
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
 use questions::Question;
@@ -121,6 +125,8 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// A group that may reach it.
     pub group: Option<u32>,
+    /// Lines to be run at the start.
+    pub startup: Option<Startup>,
 }
 
 /// Whether the kernel is to carry by itself, by programs, the packets that it can.
@@ -149,6 +155,9 @@ struct Live {
     variables: Variables,
     watch: Watch,
     wanted: Receiver<Word>,
+    /// By what FRR programs the router.
+    fpm: Option<Fpm>,
+    keeping: Keeping,
 }
 
 /// Runs the router until one of `signals`, which must be blocked in every thread, ends it; FRR programs it
@@ -156,7 +165,12 @@ struct Live {
 ///
 /// # Errors
 /// What is missing: the right to do it, a socket, a device that was named.
-pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Result<()> {
+pub fn run(
+    options: &Options,
+    fpm: Option<Fpm>,
+    state: Option<StateDirectory>,
+    signals: &SigSet,
+) -> anyhow::Result<()> {
     let sysctls = Sysctls::new(Lock::take()?);
     let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let path = match &options.socket {
@@ -198,6 +212,8 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
         watch: Watch::new(options.kernel_filters),
         wanted,
         listening,
+        fpm,
+        keeping: Keeping::new(state),
     };
     // The device of the host is there when the kernel has reported it.
     live.catch_up();
@@ -208,17 +224,16 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
             tracing::warn!("there is no device {name} yet: it will be attached when it appears");
         }
     }
-    // Whoever started us may not read it.
-    let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
-    lifecycle::notify("READY=1\n");
     let spare = Spare::hold(SPARE);
-    let served = live.serve(&mut server, fpm, &events, &signals);
+    let served = live.begin(options.startup.clone(), server.path());
+    let served = served.and_then(|()| live.serve(&mut server, &events, &signals));
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
+    live.keeping.close(&live.router, live.fpm.as_ref());
     live.give_back();
     // The files go before the lock does, so that they cannot be another's.
     drop(server);
-    served.map_err(Into::into)
+    served
 }
 
 /// The processors that this process may use.
@@ -248,14 +263,8 @@ fn start_workers(
 }
 
 impl Live {
-    fn serve(
-        &mut self,
-        server: &mut Server,
-        mut fpm: Option<Fpm>,
-        events: &Events,
-        signals: &SignalFd,
-    ) -> io::Result<()> {
-        if let Some(fpm) = &fpm {
+    fn serve(&mut self, server: &mut Server, events: &Events, signals: &SignalFd) -> anyhow::Result<()> {
+        if let Some(fpm) = &self.fpm {
             events.add(Source::Fpm, fpm)?;
         }
         events.add(Source::Server, &*server)?;
@@ -284,7 +293,7 @@ impl Live {
                     Source::Fpm => {
                         // zebra writes to the kernel before it writes here.
                         self.catch_up();
-                        if let Some(fpm) = &mut fpm {
+                        if let Some(fpm) = &mut self.fpm {
                             fpm.turn(&mut self.router);
                         }
                         server.report(self);
@@ -307,16 +316,20 @@ impl Live {
                 }
             }
             while let Ok(question) = self.listening.questions.try_recv() {
-                self.hear(question);
+                self.hear(question, server.path())?;
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
             self.router.reclaim();
+            self.keeping.follow(&self.router);
         }
     }
 
     /// Answers a question. Who asked may have lost patience.
-    fn hear(&mut self, question: Question) {
+    ///
+    /// # Errors
+    /// A line of the start that had to succeed, and did not.
+    fn hear(&mut self, question: Question, socket: &Path) -> anyhow::Result<()> {
         match question {
             Question::Stats(topic, to) => {
                 let _ = to.send(self.answer(topic));
@@ -331,7 +344,18 @@ impl Live {
                 self.router.set_aside(what.is_some());
                 self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
             }
+            Question::Saved(to) => {
+                let _ = to.send(saved(&self.router, self.fpm.as_ref()));
+            }
+            Question::ReadVariable(path, to) => {
+                let _ = to.send(read_sysctl(&self.router, &path));
+            }
+            Question::WriteVariable(path, value, to) => {
+                let _ = to.send(write_sysctl(&mut self.router, &path, &value));
+            }
+            Question::Started(done) => self.started(&done?, socket)?,
         }
+        Ok(())
     }
 
     /// The links that packets come and go by.

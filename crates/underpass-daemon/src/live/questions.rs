@@ -20,6 +20,7 @@ use std::{
 };
 
 use serde::Serialize;
+use underpass_control::RequestError;
 use underpass_engine::tables::{Reader, Tables};
 
 use super::{
@@ -29,12 +30,24 @@ use super::{
     tracer::{Seen, Spec},
     web::Web,
 };
-use crate::{limits::patiently, packet_path::LinkName, serve::Waker};
+use crate::{
+    limits::patiently,
+    packet_path::LinkName,
+    persist::Lines,
+    script::ScriptError,
+    serve::Waker,
+    startup::{Failed, Variables},
+};
 
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long somebody who asks may take to say what for.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
+
+/// The question to which what is configured is the answer.
+pub const SAVE: &str = "save";
+/// How long that may take: there may be very much.
+pub const SAVE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The socket for statistics of the router at `socket`.
 pub fn stats_path(socket: &Path) -> PathBuf {
@@ -74,6 +87,14 @@ pub enum Question {
     Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
     /// How many workers there are.
     Workers(Sender<usize>),
+    /// What is configured.
+    Saved(Sender<Lines>),
+    /// Reads a variable, by its path below `/proc/sys/net`.
+    ReadVariable(String, Sender<Result<String, RequestError>>),
+    /// Writes one.
+    WriteVariable(String, Vec<u8>, Sender<Result<(), RequestError>>),
+    /// The lines of the start have been run: those that failed, or the one that had to succeed.
+    Started(Result<Failed, ScriptError>),
 }
 
 /// The way of questions to the control thread.
@@ -99,9 +120,25 @@ impl Questions {
     /// # Errors
     /// It has ended, or takes too long.
     pub fn query<A>(&self, question: impl FnOnce(Sender<A>) -> Question) -> io::Result<A> {
+        self.query_within(question, PATIENCE)
+    }
+
+    fn query_within<A>(
+        &self,
+        question: impl FnOnce(Sender<A>) -> Question,
+        patience: Duration,
+    ) -> io::Result<A> {
         let (answer, answered) = channel();
         self.send(question(answer))?;
-        answered.recv_timeout(PATIENCE).map_err(io::Error::other)
+        answered.recv_timeout(patience).map_err(io::Error::other)
+    }
+
+    /// What is configured.
+    ///
+    /// # Errors
+    /// As [`Questions::query`].
+    pub fn saved(&self) -> io::Result<Lines> {
+        self.query_within(Question::Saved, SAVE_PATIENCE)
     }
 
     fn state(&self) -> io::Result<State> {
@@ -114,16 +151,32 @@ impl Questions {
     /// Answers a connection.
     fn answer(&self, mut connection: &UnixStream) -> io::Result<()> {
         connection.set_write_timeout(Some(PATIENCE))?;
-        let line = question(connection, 64, QUESTION_PATIENCE)?;
-        let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut text = serde_json::to_vec(&self.query(|answer| Question::Stats(topic, answer))?)?;
+        let line = first_line(connection, 64, QUESTION_PATIENCE)?;
+        let mut text = if line.trim() == SAVE {
+            serde_json::to_vec(&self.saved()?)?
+        } else {
+            let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
+            serde_json::to_vec(&self.query(|answer| Question::Stats(topic, answer))?)?
+        };
         text.push(b'\n');
         connection.write_all(&text)
     }
 }
 
+impl Variables for Questions {
+    fn read(&self, path: &str) -> Result<String, RequestError> {
+        let question = |answer| Question::ReadVariable(path.to_owned(), answer);
+        self.query(question).map_err(|_| RequestError::errno(libc::EAGAIN))?
+    }
+
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), RequestError> {
+        let question = |answer| Question::WriteVariable(path.to_owned(), value.to_vec(), answer);
+        self.query(question).map_err(|_| RequestError::errno(libc::EAGAIN))?
+    }
+}
+
 /// The first line that a client writes, of `limit` bytes at most, as far as it has come in time.
-pub fn question(mut connection: &UnixStream, limit: usize, patience: Duration) -> io::Result<String> {
+pub fn first_line(mut connection: &UnixStream, limit: usize, patience: Duration) -> io::Result<String> {
     let deadline = Instant::now() + patience;
     let (mut line, mut part) = (Vec::new(), [0; 1024]);
     while !line.contains(&b'\n') && line.len() < limit {
@@ -150,6 +203,8 @@ pub fn question(mut connection: &UnixStream, limit: usize, patience: Duration) -
 pub struct Listening {
     /// To be answered by the control thread.
     pub questions: Receiver<Question>,
+    /// Who may ask, too.
+    pub asking: Questions,
     files: [PathBuf; 2],
 }
 
@@ -189,6 +244,7 @@ pub fn listen(
     let [stats, tracing] = [bind(&files[0], group)?, bind(&files[1], group)?];
     let (sender, receiver) = channel();
     let questions = Questions { sender, waker: waker.clone() };
+    let asking = questions.clone();
     if let Some(address) = metrics {
         let (listener, questions) = (TcpListener::bind(address)?, questions.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
@@ -204,5 +260,5 @@ pub fn listen(
             }
         }
     })?;
-    Ok(Listening { questions: receiver, files })
+    Ok(Listening { questions: receiver, asking, files })
 }

@@ -35,7 +35,7 @@ use underpass_engine::{
 };
 
 use super::{
-    questions::{PATIENCE, Question, Questions, question},
+    questions::{PATIENCE, Question, Questions, first_line},
     tracer::{FOLLOWED, Seen, Spec},
 };
 use crate::{
@@ -209,7 +209,7 @@ impl Following {
             }
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
-        let request: Request = serde_json::from_str(&question(connection, REQUEST, PATIENCE)?)
+        let request: Request = serde_json::from_str(&first_line(connection, REQUEST, PATIENCE)?)
             .map_err(|error| Refused::Why(error.to_string()))?;
         let mut names = self.questions.query(Question::Links)?;
         let workers = self.questions.query(Question::Workers)?;

@@ -3,9 +3,8 @@
 
 use std::fmt::Write;
 use std::io;
-use underpass_control::{read_sysctl, write_sysctl};
 
-use crate::offline::Offline;
+use super::Target;
 
 /// Whether a word says only to write, or to write quietly, and not which variable. As in the program, one `-` may stand
 /// before several letters.
@@ -27,7 +26,7 @@ struct Flags {
 ///
 /// # Errors
 /// What the program would say.
-pub fn run(router: &Offline, words: &[String]) -> Result<String, String> {
+pub fn run(router: &dyn Target, words: &[String]) -> Result<String, String> {
     let quiet = words.iter().filter_map(|word| flags(word)).any(|flags| flags.quiet);
     let mut variables = words.iter().filter(|word| flags(word).is_none()).peekable();
     if variables.peek().is_none() {
@@ -50,10 +49,10 @@ pub fn run(router: &Offline, words: &[String]) -> Result<String, String> {
         let below = path.strip_prefix("net/").unwrap_or_default();
         let text = match value {
             Some(value) => {
-                write_sysctl(&mut router.router(), below, value.as_bytes()).map_err(fail)?;
+                router.write_sysctl(below, value.as_bytes()).map_err(fail)?;
                 value.to_owned()
             }
-            None => read_sysctl(&router.router(), below).map_err(fail)?.trim_end().to_owned(),
+            None => router.read_sysctl(below).map_err(fail)?.trim_end().to_owned(),
         };
         if !quiet {
             let _ = writeln!(shown, "{name} = {text}");
@@ -87,6 +86,7 @@ fn message(errno: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offline::Offline;
 
     #[test]
     fn names() {

@@ -18,7 +18,9 @@ use nix::{
 use super::namespace::{Namespace, Outcome, brief, finish, number, wait};
 use crate::live::Stats;
 
-/// How long a router may take until it is ready, and until it has given everything back.
+/// How long a router may take until it is ready, with what it may have to restore.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take until it has given everything back.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What configures the router of a network namespace, whether one runs there now or not.
@@ -99,7 +101,7 @@ impl Router {
         let child = command.spawn().with_context(|| program.display().to_string())?;
         let client = Client { program: program.to_owned(), namespace: namespace.clone() };
         let mut router = Self { client, child, log };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_PATIENCE;
         while !text(&said)?.contains("ready") {
             let ended = router.child.try_wait()?;
             if ended.is_some() || Instant::now() > deadline {

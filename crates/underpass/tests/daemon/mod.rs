@@ -42,9 +42,21 @@ impl Daemon {
         Self::start_by(command, ports)
     }
 
-    fn start_by(mut command: Command, ports: &[&str]) -> Self {
+    /// Starts one with more arguments.
+    pub fn start_with(arguments: &[&str], ports: &[&str]) -> Self {
+        Self::start_in(Command::new(UNDERPASS), arguments, ports)
+    }
+
+    fn start_by(command: Command, ports: &[&str]) -> Self {
+        Self::start_in(command, &[], ports)
+    }
+
+    fn start_in(mut command: Command, arguments: &[&str], ports: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        command.args(["run", "--offline", "--socket"]).arg(directory.path().join("netlink.sock"));
+        command
+            .args(["run", "--offline", "--socket"])
+            .arg(directory.path().join("netlink.sock"))
+            .args(arguments);
         command.stderr(File::create(directory.path().join("log")).unwrap());
         for port in ports {
             command.args(["--port", port]);

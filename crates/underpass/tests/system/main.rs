@@ -21,6 +21,7 @@ mod mpls;
 mod mtu;
 mod net;
 mod programs;
+mod restart;
 mod top;
 mod trace;
 mod tunnel;

@@ -64,6 +64,12 @@ fn device(kind: Kind) -> Tunnel {
 }
 
 impl Link {
+    /// What the fallback device that it is was called at first.
+    pub(crate) fn fallback_name(&self) -> Option<&'static str> {
+        let kind = self.tunnel.as_ref().filter(|tunnel| tunnel.fallback)?.parameters.kind;
+        MODULES.into_iter().flatten().find(|(of, _)| *of == kind).map(|(_, name)| *name)
+    }
+
     /// Whether it is the fallback device of its kind.
     pub(crate) fn is_fallback(&self) -> bool {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.fallback)

@@ -35,20 +35,13 @@ pub(crate) fn create(
     mtu: Option<u32>,
 ) -> Result<Link, RequestError> {
     let described = tunnel::parse(kind, data)?;
-    let mut made = build(router, &described)?;
-    link.flags = first_flags(&made.parameters) as u32;
+    let made = build(router, &described)?;
     link.kind = LinkKind::Tunnel(kind);
+    link = measured(router, link, &made);
     if kind == Kind::BareUdp {
-        // Whatever the headers take.
-        link.mtu = mtu.unwrap_or(1500);
-        link.tunnel = Some(Box::new(made));
+        link.mtu = mtu.unwrap_or(link.mtu);
         return Ok(link);
     }
-    link.mtu = made.default_mtu();
-    if kind == Kind::Sit {
-        link.mtu = 1480; // whatever the encapsulation
-    }
-    adjust(router, &mut link, &mut made, true);
     if let Some(mtu) = mtu {
         link.mtu = match kind {
             Kind::Ipip | Kind::Gre | Kind::GreTap => mtu.clamp(super::LEAST, super::MOST - made.overhead()),
@@ -58,8 +51,23 @@ pub(crate) fn create(
             _ => link.mtu,
         };
     }
-    link.tunnel = Some(Box::new(made));
     Ok(link)
+}
+
+/// A link that has just become this tunnel, with the flags that follow from its ends and the MTU of its way.
+pub(super) fn measured(router: &Router, link: Link, tunnel: &Tunnel) -> Link {
+    let mut made = tunnel.clone();
+    let mtu = match made.parameters.kind {
+        // Whatever the headers take, and whatever the encapsulation.
+        Kind::BareUdp => 1500,
+        Kind::Sit => 1480,
+        _ => made.default_mtu(),
+    };
+    let mut link = Link { flags: first_flags(&made.parameters) as u32, mtu, ..link };
+    if made.parameters.kind != Kind::BareUdp {
+        adjust(router, &mut link, &mut made, true);
+    }
+    Link { tunnel: Some(Box::new(made)), ..link }
 }
 
 fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError> {

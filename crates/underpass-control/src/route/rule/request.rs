@@ -452,11 +452,16 @@ pub(crate) fn add_vrf_rules(router: &mut Router, cause: Cause) {
     if std::mem::replace(&mut router.routes.rules.vrfs, true) {
         return;
     }
-    let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
+    let rule = of_vrfs();
     for family in [Family::V4, Family::V6] {
         router.routes.rules.add(family, rule.clone());
         notify_rule(router, cause, libc::RTM_NEWRULE, family, &rule);
     }
+}
+
+/// The rule that comes with the first VRF.
+pub(super) fn of_vrfs() -> Rule {
+    Rule { l3mdev: true, ..Rule::plain(1000, 0) }
 }
 
 /// Where a dump is: behind so many rules of the last family.

@@ -1,5 +1,7 @@
 //! `basic`. Linux: `net/sched/cls_basic.c`.
 
+pub(super) mod save;
+
 use underpass_netlink::tc::basic::Tree;
 
 use super::common::Common;

@@ -1,6 +1,7 @@
 //! `flower`. Linux: `net/sched/cls_flower.c`.
 
 pub(crate) mod change;
+mod save;
 
 use std::collections::{BTreeMap, HashMap};
 

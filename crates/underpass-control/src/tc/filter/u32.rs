@@ -1,6 +1,7 @@
 //! `u32`: hash tables of filters, shared by all priorities of a qdisc. Linux: `net/sched/cls_u32.c`.
 
 pub(crate) mod change;
+pub(super) mod save;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -152,6 +152,18 @@ impl Mpls {
         Ok((self, verb))
     }
 
+    /// What is done, of one that has been checked.
+    pub const fn verb(&self) -> Option<Verb> {
+        Some(match self.m_action {
+            1 => Verb::Pop,
+            2 => Verb::Push,
+            3 => Verb::Modify,
+            4 => Verb::DecTtl,
+            5 => Verb::MacPush,
+            _ => return None,
+        })
+    }
+
     pub(super) const fn offloads(&self) -> bool {
         matches!(self.m_action, 1..=3)
     }

@@ -1,0 +1,269 @@
+//! Links as lines.
+
+use libc::{
+    IFF_ALLMULTI, IFF_AUTOMEDIA, IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS,
+    IFF_PORTSEL, IFF_PROMISC,
+};
+
+use underpass_netlink::Attribute;
+use underpass_netlink::tunnel::Kind;
+
+use super::encode::IFLA_INET6_ADDR_GEN_MODE;
+use super::proxied::HEADER;
+
+use super::tunnel::save::{first, kind_words};
+use super::{Link, LinkKind};
+use crate::Router;
+use crate::route::{Family, InfoId, Prefix};
+use crate::save::{Save, Words, mac, quoted};
+
+/// The links that requests have made, and what requests have changed of all.
+pub(crate) fn save_links(save: &mut Save<'_>) {
+    for link in in_order(save) {
+        match link.fallback_name() {
+            None => add(save, link),
+            // It is there as soon as it is named.
+            Some(first) if first != link.name => {
+                save.line(Words::new(&format!("ip link set dev {first} name {}", quoted(&link.name))));
+            }
+            Some(_) => {}
+        }
+    }
+    for link in save.router.links.iter() {
+        if save.keeps(link.index) {
+            set(save, link);
+        }
+    }
+    for link in save.router.links.iter() {
+        let Some(master) = link.master else { continue };
+        if save.makes(master) {
+            let (name, master) = (save.name(link.index), save.name(master));
+            save.line(Words::new(&format!("ip link set dev {name} master {master}")));
+        }
+    }
+}
+
+/// Every link behind the one that it is bound to.
+fn in_order<'a>(save: &Save<'a>) -> Vec<&'a Link> {
+    let mut ordered: Vec<&Link> = Vec::new();
+    let mut rest: Vec<&Link> = save.router.links.iter().filter(|link| save.makes(link.index)).collect();
+    loop {
+        let waits = |link: &&Link| {
+            let lower = link.tunnel.as_ref().and_then(|tunnel| tunnel.lower()).filter(|lower| *lower != 0);
+            lower.is_some_and(|lower| rest.iter().any(|other| other.index == lower && lower != link.index))
+        };
+        let (waiting, ready): (Vec<&Link>, Vec<&Link>) = rest.iter().copied().partition(waits);
+        ordered.extend(&ready);
+        if ready.is_empty() || waiting.is_empty() {
+            // In a circle there is none to begin with.
+            ordered.extend(waiting);
+            return ordered;
+        }
+        rest = waiting;
+    }
+}
+
+fn add(save: &mut Save<'_>, link: &Link) {
+    let mut line = Words::new("ip link add");
+    line.pair("name", quoted(&link.name));
+    if is_ethernet(link) {
+        line.pair("address", mac(link.mac));
+    }
+    match &link.tunnel {
+        Some(tunnel) => {
+            let words = kind_words(save, &link.name, tunnel);
+            line.add(words);
+        }
+        None => {
+            line.some("type", link.kind.name()).some("table", link.vrf_table());
+        }
+    }
+    save.line(line);
+}
+
+/// Whether it has a hardware address that can be set.
+fn is_ethernet(link: &Link) -> bool {
+    match link.kind {
+        LinkKind::Loopback => false,
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Vrf { .. } => true,
+        LinkKind::Tunnel(kind) => kind.ethernet() && link.mac != [0; 6],
+    }
+}
+
+/// What a link is at first: as requests make it.
+fn fresh(save: &Save<'_>, link: &Link) -> Link {
+    match &link.tunnel {
+        Some(tunnel) => first(save.router, link, tunnel),
+        None => Link::new(link.index, link.name.clone(), link.kind, link.mac),
+    }
+}
+
+/// What differs from a link as it is at first.
+fn set(save: &mut Save<'_>, link: &Link) {
+    let first = fresh(save, link);
+    let Link {
+        index,
+        name: _,
+        kind: _,
+        flags,
+        mac: address,
+        broadcast,
+        mtu,
+        tx_queue_len,
+        master: _,
+        alias,
+        group,
+        eui64,
+        attached: _,
+        sink: _,
+        carrier: _,
+        activated: _,
+        qdisc: _,
+        carrier_changes: _,
+        tunnel: _,
+        id: _,
+    } = link;
+    let mut line = Words::default();
+    let is_own = save.makes(*index) && !link.is_fallback();
+    line.some("address", (is_ethernet(link) && !is_own).then(|| mac(*address)));
+    line.some("broadcast", (is_ethernet(link) && *broadcast != first.broadcast).then(|| mac(*broadcast)));
+    // That of a tunnel is what its way was when it was made.
+    let last = has_ipv6(save.router, link);
+    line.some("mtu", (!last && (*mtu != first.mtu || link.tunnel.is_some())).then_some(mtu));
+    line.some("txqueuelen", (*tx_queue_len != first.tx_queue_len).then_some(tx_queue_len));
+    line.some("group", (*group != first.group).then_some(group));
+    let mode = if save.router.live.is_some() {
+        kernels_mode(save.router, link)
+    } else {
+        (*eui64 != first.eui64).then_some(if *eui64 { "eui64" } else { "none" })
+    };
+    if let Some(mode) = mode {
+        match link.ipv6() {
+            true => {
+                line.pair("addrgenmode", mode);
+            }
+            // Before the MTU is too small for it.
+            false if first.ipv6() => {
+                let name = save.name(*index);
+                save.line(Words::new(&format!("ip link set dev {name} addrgenmode {mode}")));
+            }
+            false => {}
+        }
+    }
+    // The flags of a device beside a kernel follow from its kind.
+    if save.router.live.is_none() {
+        let changed = (flags ^ first.flags) as i32;
+        let switches = [
+            (IFF_MULTICAST, "multicast"),
+            (IFF_ALLMULTI, "allmulticast"),
+            (IFF_PROMISC, "promisc"),
+            (IFF_DYNAMIC, "dynamic"),
+        ];
+        for (flag, name) in switches.into_iter().filter(|(flag, _)| changed & flag != 0) {
+            line.pair(name, if *flags as i32 & flag != 0 { "on" } else { "off" });
+        }
+        if changed & IFF_NOARP != 0 {
+            line.pair("arp", if *flags as i32 & IFF_NOARP != 0 { "off" } else { "on" });
+        }
+        if changed & IFF_NOTRAILERS != 0 {
+            line.pair("trailers", if *flags as i32 & IFF_NOTRAILERS != 0 { "off" } else { "on" });
+        }
+        let nameless = changed & (IFF_DEBUG | IFF_PORTSEL | IFF_AUTOMEDIA);
+        if nameless != 0 {
+            save.left_out(format!("flags {nameless:#x} of the link {}", link.name));
+        }
+    }
+    match std::str::from_utf8(alias) {
+        Ok(text) if !text.contains('\n') => {
+            line.some("alias", (!alias.is_empty()).then(|| quoted(text)));
+        }
+        _ => save.left_out(format!("the alias of the link {}: it is not a line of text", link.name)),
+    }
+    if !line.is_empty() {
+        let name = save.name(*index);
+        save.line(Words::new(&format!("ip link set dev {name} {line}")));
+    }
+}
+
+/// The attribute of a kind inside another.
+fn nested<'a>(attribute: &Attribute<'a>, kind: u16) -> Option<Attribute<'a>> {
+    attribute.nested().find(|inner| inner.kind == kind)
+}
+
+/// `addrgenmode` of a device that the kernel has made for the router, if it is not as it was made.
+fn kernels_mode(router: &Router, link: &Link) -> Option<&'static str> {
+    const MODES: [&str; 4] = ["eui64", "none", "stable_secret", "random"];
+    let body = router.live.as_ref()?.devices.reported.get(&link.index)?;
+    let message = Attribute { kind: 0, offset: 0, value: body.get(HEADER..)? };
+    let families = nested(&message, libc::IFLA_AF_SPEC)?;
+    let mode = nested(&nested(&families, libc::AF_INET6 as u16)?, IFLA_INET6_ADDR_GEN_MODE)?;
+    let mode = *MODES.get(usize::from(*mode.value.first()?))?;
+    let made_without = matches!(link.kind, LinkKind::Vrf { .. } | LinkKind::Tunnel(Kind::Ipip));
+    // Of a device that is down the kernel does not report it.
+    (link.up() && made_without != (mode == "none")).then_some(mode)
+}
+
+/// Whether a link has neighbours or routes of IPv6, and an MTU by which it could get none now.
+fn has_ipv6(router: &Router, link: &Link) -> bool {
+    let routed = || {
+        let tables = router.routes.tables.iter().filter(|((family, _), _)| *family == Family::V6);
+        let mut ids = tables.flat_map(|(_, table)| table.after(None)).flat_map(|(_, ids)| ids);
+        ids.any(|id| {
+            let info = router.routes.infos.get(*id);
+            info.is_some_and(|info| info.hops().iter().any(|hop| hop.oif == link.index))
+        })
+    };
+    !link.ipv6() && (router.neighbours.on(link.index, true).next().is_some() || routed())
+}
+
+/// The MTUs of such links, when all is there.
+pub(crate) fn save_mtus(save: &mut Save<'_>) {
+    for link in save.router.links.iter() {
+        if save.keeps(link.index) && has_ipv6(save.router, link) {
+            let name = save.name(link.index);
+            save.line(Words::new(&format!("ip link set dev {name} mtu {}", link.mtu)));
+        }
+    }
+}
+
+/// Takes up the links whose addresses may be made of those of all others, or all others.
+pub(crate) fn save_up(save: &mut Save<'_>, last: bool) {
+    let mut links: Vec<&Link> = save.router.links.iter().filter(|link| link.is_last() == last).collect();
+    links.sort_by_key(|link| save.router.came_up(link.index));
+    for link in links.into_iter().filter(|link| link.kind != LinkKind::Loopback || !link.up()) {
+        if !save.keeps(link.index) {
+            continue;
+        }
+        let name = save.name(link.index);
+        // What a link is that has been up shows in its queue.
+        if link.up() || link.activated && link.kind != LinkKind::Loopback && save.router.live.is_none() {
+            save.line(Words::new(&format!("ip link set dev {name} up")));
+        }
+        if !link.up() && link.activated {
+            save.line(Words::new(&format!("ip link set dev {name} down")));
+        }
+    }
+}
+
+impl Link {
+    /// Whether it may have addresses that are made of those of other links.
+    pub(crate) fn is_last(&self) -> bool {
+        let makes = |kind: Kind| self.eui64 || kind == Kind::Sit;
+        let tunnel = self.tunnel.as_ref().filter(|tunnel| makes(tunnel.parameters.kind));
+        tunnel.is_some_and(|tunnel| self.takes_ipv4_addresses(tunnel))
+    }
+}
+
+impl Router {
+    /// Links that have come up earlier have lower numbers, as their routes to all multicast groups say.
+    fn came_up(&self, link: u32) -> (usize, u32) {
+        let all = Prefix::new(0xff << 120, 8);
+        let tables = self.routes.tables.iter().filter(|((family, _), _)| *family == Family::V6);
+        let ids = tables.flat_map(|(_, table)| table.get(all));
+        let leads = |id: &InfoId| {
+            let info = self.routes.infos.get(*id);
+            info.is_some_and(|info| info.hops().iter().any(|hop| hop.oif == link))
+        };
+        (ids.copied().position(|id| leads(&id)).unwrap_or(usize::MAX), link)
+    }
+}

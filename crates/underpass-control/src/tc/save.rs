@@ -1,0 +1,166 @@
+//! Qdiscs and classes as lines.
+
+mod numbers;
+
+use underpass_engine::qos::Rate;
+use underpass_engine::tables::FifoLimit;
+use underpass_netlink::tc::{self, fq_codel::FqCodel, htb::HtbClass, queue::Prio, rate, tbf::Tbf};
+
+use super::kind::config;
+use super::{Kind, LinkControl, Qdisc};
+use crate::save::{Save, Words};
+
+pub(super) use super::filter::save::save as save_all_filters;
+pub(super) use numbers::{burst_of, bytes_of, handle, rate_word};
+
+/// The qdiscs and classes of all links.
+pub(crate) fn save_qdiscs(save: &mut Save<'_>) {
+    for (&link, control) in &save.router.tc.links {
+        if save.router.links.get(link).is_some() {
+            save_link(save, link, control);
+        }
+    }
+}
+
+/// Actions, filters and chains.
+pub(crate) fn save_filters(save: &mut Save<'_>) {
+    save_all_filters(save);
+}
+
+fn save_link(save: &mut Save<'_>, link: u32, control: &LinkControl) {
+    // A qdisc was made behind the one that it is in.
+    let mut qdiscs: Vec<&Qdisc> = control.hook.iter().chain(control.qdiscs.values()).collect();
+    qdiscs.sort_by_key(|qdisc| qdisc.serial);
+    for qdisc in qdiscs {
+        let Qdisc { handle: own, parent, kind, ingress: _, blocks, queue: _, serial: _ } = qdisc;
+        let mut line = Words::new("tc qdisc add");
+        line.pair("dev", save.name(link));
+        line.some("ingress_block", blocks[0]).some("egress_block", blocks[1]);
+        match *parent {
+            // Their place follows from their kind.
+            tc::INGRESS => &mut line,
+            tc::ROOT => line.add("root"),
+            parent => line.pair("parent", handle(parent)),
+        };
+        if *parent != tc::INGRESS {
+            line.pair("handle", handle(*own));
+        }
+        line.add(kind.name());
+        options(save, &mut line, kind, &handle(*own));
+        save.line(line);
+        save_classes(save, link, qdisc);
+    }
+}
+
+fn options(save: &mut Save<'_>, line: &mut Words, kind: &Kind, name: &str) {
+    match kind {
+        Kind::Ingress | Kind::Clsact | Kind::Noqueue | Kind::PfifoFast => {}
+        Kind::Fifo(FifoLimit::Packets(limit) | FifoLimit::Bytes(limit)) => {
+            line.pair("limit", limit);
+        }
+        Kind::Prio { settings: Prio { bands, map }, bands: _ } => {
+            let map = map.map(|band| band.to_string()).join(" ");
+            line.pair("bands", bands).pair("priomap", map);
+        }
+        Kind::Tbf { settings, child: _ } => tbf(save, line, settings, name),
+        Kind::Htb(htb) => {
+            let tc::htb::Htb { rate_to_quantum, default, direct_limit: _ } = htb.settings;
+            line.pair("default", format_args!("{default:#x}")).pair("r2q", rate_to_quantum);
+            line.pair("direct_qlen", htb.direct_limit);
+        }
+        Kind::FqCodel(settings) => fq_codel(line, settings),
+    }
+}
+
+/// The words of a rate that are not the rate itself.
+fn link_layer(line: &mut Words, rate: &tc::Rate) {
+    line.some("mpu", (rate.mpu != 0).then_some(rate.mpu));
+    line.some("overhead", (rate.overhead != 0).then_some(rate.overhead));
+    line.when(rate.link_layer == rate::ATM, "linklayer atm");
+}
+
+fn tbf(save: &mut Save<'_>, line: &mut Words, settings: &Tbf, name: &str) {
+    let Tbf { rate, peak, limit, buffer, mtu, max_size } = settings;
+    let mut bytes = |rate: &tc::Rate, nanos: u64, what: &str| {
+        let compiled = Rate::new(config(rate));
+        bytes_of(nanos, |bytes| compiled.nanos(bytes)).unwrap_or_else(|nearest| {
+            save.left_out(format!("the exact {what} of the tbf {name}: {nearest} bytes are near"));
+            nearest
+        })
+    };
+    line.pair("rate", rate_word(rate.bytes));
+    // Without a peak rate the longest packet is the burst.
+    let burst = match peak {
+        None => u32::try_from(*max_size).unwrap_or(u32::MAX),
+        Some(_) => bytes(rate, *buffer, "burst"),
+    };
+    line.pair("burst", burst);
+    if let Some(peak) = peak {
+        line.pair("peakrate", rate_word(peak.bytes)).pair("minburst", bytes(peak, *mtu, "minburst"));
+    }
+    line.pair("limit", limit);
+    link_layer(line, rate);
+}
+
+fn fq_codel(line: &mut Words, settings: &FqCodel) {
+    let FqCodel {
+        target,
+        limit,
+        interval,
+        ecn,
+        flows,
+        quantum,
+        ce_threshold,
+        drop_batch,
+        memory_limit,
+        ce_selector,
+        ce_mask,
+    } = settings;
+    // In units of 1,024 ns, which the tool has in microseconds, rounded down both ways.
+    let time = |units: u32| format!("{}us", (u64::from(units) * 1024).div_ceil(1000));
+    line.pair("limit", limit).pair("flows", flows).pair("quantum", quantum);
+    line.pair("target", time(*target)).pair("interval", time(*interval));
+    line.some("ce_threshold", ce_threshold.map(time));
+    line.some(
+        "ce_threshold_selector",
+        (*ce_mask != 0).then_some(format_args!("{ce_selector:#x}/{ce_mask:#x}")),
+    );
+    line.pair("memory_limit", memory_limit).pair("drop_batch", drop_batch);
+    line.add(if *ecn { "ecn" } else { "noecn" });
+}
+
+fn save_classes(save: &mut Save<'_>, link: u32, qdisc: &Qdisc) {
+    let Kind::Htb(htb) = &qdisc.kind else { return };
+    // Linux shows those first that were made last; a class is made behind the one above it.
+    let mut ids: Vec<u32> = htb.order().collect();
+    ids.reverse();
+    let depth = |mut id: u32| {
+        let mut depth = 0;
+        while let Some(parent) = htb.get(id).and_then(|class| class.parent) {
+            (id, depth) = (parent, depth + 1);
+        }
+        depth
+    };
+    ids.sort_by_key(|id| depth(*id));
+    for id in ids {
+        let Some(class) = htb.get(id) else { continue };
+        let HtbClass { rate, ceil, buffer, ceil_buffer, quantum, priority } = &class.settings;
+        let mut line = Words::new("tc class add");
+        line.pair("dev", save.name(link)).pair("parent", handle(class.parent.unwrap_or(qdisc.handle)));
+        line.pair("classid", handle(id)).add("htb");
+        let mut burst = |rate: &tc::Rate, nanos: u64, what: &str| {
+            burst_of(nanos / 64, rate.bytes).unwrap_or_else(|nearest| {
+                save.left_out(format!(
+                    "the exact {what} of the class {}: {nearest} bytes are near",
+                    handle(id)
+                ));
+                nearest
+            })
+        };
+        line.pair("rate", rate_word(rate.bytes)).pair("burst", burst(rate, *buffer, "burst"));
+        line.pair("ceil", rate_word(ceil.bytes)).pair("cburst", burst(ceil, *ceil_buffer, "cburst"));
+        line.pair("prio", priority).pair("quantum", quantum);
+        link_layer(&mut line, rate);
+        save.line(line);
+    }
+}

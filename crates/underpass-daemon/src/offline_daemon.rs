@@ -1,0 +1,226 @@
+//! `run --offline`: a router with virtual ports as a daemon.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use nix::sys::signal::SigSet;
+use underpass_control::Router;
+
+use crate::{
+    fpm::Fpm,
+    limits::patiently,
+    live::{SAVE, SAVE_PATIENCE, first_line, stats_path},
+    offline,
+    persist::{Keeper, Lines, StateDirectory},
+    port_spec::PortSpec,
+    script::ScriptError,
+    serve::{self, Server, Waker},
+    startup::{Failed, Served, Startup},
+};
+
+/// How somebody who asks what is configured may take to say so.
+const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How it is to run.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Its ports.
+    pub ports: &'a [PortSpec],
+    /// Path of its socket.
+    pub socket: &'a Path,
+    /// Lines to be run at the start.
+    pub startup: Option<Startup>,
+    /// Where what is configured is kept.
+    pub state: Option<StateDirectory>,
+}
+
+/// What the control thread is told.
+enum Word {
+    /// Somebody wants to know what is configured.
+    Saved(Sender<Lines>),
+    /// The lines of the start have been run.
+    Started(Result<Failed, ScriptError>),
+}
+
+/// The way to the control thread.
+#[derive(Clone)]
+struct Words {
+    sender: Sender<Word>,
+    waker: Waker,
+}
+
+impl Words {
+    fn send(&self, word: Word) -> Option<()> {
+        self.sender.send(word).ok()?;
+        self.waker.wake();
+        Some(())
+    }
+
+    fn saved(&self) -> Option<Lines> {
+        let (to, answer) = channel();
+        self.send(Word::Saved(to))?;
+        answer.recv_timeout(SAVE_PATIENCE).ok()
+    }
+}
+
+/// The file of a socket, which goes when this is dropped.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Runs until one of `signals`, which must be blocked in every thread, ends it; FRR programs it through `fpm`.
+///
+/// # Errors
+/// What is missing, or a line of the start that fails.
+pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyhow::Result<()> {
+    let Options { ports, socket, startup, state } = options;
+    let (router, _tables, _readers) = offline::router(ports, 0)?;
+    let mut server = Server::listen(socket, &serve::Options::default())?;
+    let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
+    let stopped = Arc::clone(&stop);
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if signals.wait().is_ok() {
+            stopped.store(true, Relaxed);
+            waker.wake();
+        }
+    })?;
+    let (sender, heard) = channel();
+    let words = Words { sender, waker: server.waker() };
+    let _file = listen(socket, words.clone())?;
+    let router = Arc::new(Mutex::new(router));
+    match startup {
+        Some(startup) => {
+            let target = Served { socket: socket.to_owned(), variables: Arc::clone(&router) };
+            let words = words.clone();
+            thread::Builder::new().name("startup".to_owned()).spawn(move || {
+                words.send(Word::Started(startup.run(&target)));
+            })?;
+        }
+        None => {
+            words.send(Word::Started(Ok(Failed::default())));
+        }
+    }
+    let mut daemon = Daemon {
+        words,
+        heard,
+        state,
+        keeper: None,
+        seen: 0,
+        outcome: Ok(()),
+        socket: server.path().to_owned(),
+    };
+    offline::serve(&mut server, fpm.as_mut(), &router, &stop, |router, fpm| {
+        if daemon.turned(router, fpm).is_none() {
+            stop.store(true, Relaxed);
+        }
+    })?;
+    daemon.close(&router.lock().unwrap_or_else(std::sync::PoisonError::into_inner), fpm.as_ref());
+    daemon.outcome
+}
+
+/// What is configured, but for what zebra sends again.
+fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
+    match fpm {
+        Some(fpm) => Lines::of(router, fpm.kept()),
+        None => Lines::of(router, &()),
+    }
+}
+
+/// The control thread's state.
+struct Daemon {
+    words: Words,
+    heard: Receiver<Word>,
+    state: Option<StateDirectory>,
+    keeper: Option<Keeper>,
+    seen: u64,
+    outcome: anyhow::Result<()>,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// Hears what it is told, and reports what has changed; `None` if it cannot go on.
+    fn turned(&mut self, router: &Router, fpm: Option<&Fpm>) -> Option<()> {
+        while let Ok(word) = self.heard.try_recv() {
+            match word {
+                Word::Saved(to) => {
+                    let _ = to.send(saved(router, fpm));
+                }
+                Word::Started(done) => {
+                    self.outcome = done.map_err(Into::into).and_then(|failed| self.started(&failed));
+                    self.outcome.as_ref().ok()?;
+                }
+            }
+        }
+        if let Some(keeper) = &self.keeper
+            && self.seen != router.changes()
+        {
+            self.seen = router.changes();
+            keeper.changed();
+        }
+        Some(())
+    }
+
+    fn started(&mut self, failed: &Failed) -> anyhow::Result<()> {
+        failed.log();
+        if let Some(state) = self.state.take() {
+            failed.keep(&state);
+            let words = self.words.clone();
+            self.keeper = Some(Keeper::start(state, move || words.saved())?);
+        }
+        // Whoever started us may not read it.
+        let _ = writeln!(io::stdout(), "underpass: ready at {}", self.socket.display());
+        Ok(())
+    }
+
+    /// Writes the last state.
+    fn close(&self, router: &Router, fpm: Option<&Fpm>) {
+        if let Some(keeper) = &self.keeper {
+            keeper.close(saved(router, fpm));
+        }
+    }
+}
+
+/// Answers `underpass save` beside the socket.
+fn listen(socket: &Path, words: Words) -> anyhow::Result<SocketFile> {
+    let path = stats_path(socket);
+    // Whoever listened at the socket before is gone.
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    thread::Builder::new().name("save".to_owned()).spawn(move || {
+        for connection in patiently(listener.incoming(), "somebody who wants what is configured") {
+            if let Err(error) = answer(&connection, &words) {
+                tracing::debug!("somebody who asked what is configured: {error}");
+            }
+        }
+    })?;
+    Ok(SocketFile(path))
+}
+
+fn answer(mut connection: &UnixStream, words: &Words) -> io::Result<()> {
+    connection.set_write_timeout(Some(SAVE_PATIENCE))?;
+    if first_line(connection, 64, QUESTION_PATIENCE)?.trim() != SAVE {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let lines = words.saved().ok_or(io::ErrorKind::TimedOut)?;
+    connection.write_all(&serde_json::to_vec(&lines)?)
+}
