@@ -14,7 +14,6 @@ use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
 use underpass_netlink::tunnel;
 use underpass_port::{
-    fast::Fast,
     keep::Keep,
     live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
@@ -24,6 +23,7 @@ use super::{
     Options,
     back::Backs,
     device::{self, Sysctls},
+    fast::FastPrograms,
     filters::Watch,
     kept::KeptFrames,
     variables,
@@ -51,8 +51,6 @@ const FRAMING: usize = 22;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest packet that it takes; routes say what they take.
 const HOST_MTU: u32 = 65535;
-/// The longest packet that a device takes which stands for another: what came by that is not looked at again.
-const STAND_IN_MTU: u32 = 65521;
 /// A device that could not be attached is tried again when it changes.
 type Failed = BTreeSet<(u32, u32)>;
 
@@ -92,9 +90,7 @@ pub struct Attachments {
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
     backs: Backs,
     /// The program that carries packets in the kernel, or why there is none.
-    fast: Result<Fast, String>,
-    /// How many devices have been made by which workers get what no program carries.
-    stand_ins: u32,
+    fast: FastPrograms,
     /// What of the router has been seen.
     seen: Option<Seen>,
     sysctls: Sysctls,
@@ -117,15 +113,14 @@ impl Attachments {
             resting: BTreeMap::new(),
             failed: Failed::new(),
             backs: Backs::default(),
-            fast: Err("it was not asked for".to_owned()),
-            stand_ins: 0,
+            fast: FastPrograms::default(),
             seen: None,
             sysctls,
         }
     }
 
     /// The program that carries packets from now on, or why there is none.
-    pub fn set_fast(&mut self, fast: Result<Fast, String>) {
+    pub fn set_fast(&mut self, fast: FastPrograms) {
         self.fast = fast;
     }
 
@@ -164,7 +159,7 @@ impl Attachments {
 
     /// Why no program carries packets, if none does.
     pub fn no_fast_path(&self) -> Option<&str> {
-        self.fast.as_ref().err().map(String::as_str)
+        self.fast.why_not()
     }
 
     /// Whether a device is one by which workers get what no program carries.
@@ -441,10 +436,11 @@ impl Attachments {
             Driver::Xdp => By::Xdp,
             Driver::Packet => By::Packet,
         };
-        let mut device = match self.attach_fast(index, name, router) {
-            Some(device) => device,
-            None => Device::attach(name, driver, self.kept.keep())?,
-        };
+        let mut device =
+            match self.fast.attach((index, name), self.driver, router, (self.kept.keep(), &self.sysctls)) {
+                Some(device) => device,
+                None => Device::attach(name, driver, self.kept.keep())?,
+            };
         if device.driver() != "packet"
             && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(takes_again(&device, router))
         {
@@ -478,39 +474,6 @@ impl Attachments {
         variables::read(router, index, name);
         router.attach(index, Some(port)).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         Ok(())
-    }
-
-    /// Attaches a device with the program that carries packets in the kernel, if there is one and it can be.
-    fn attach_fast(&mut self, index: u32, name: &str, router: &mut Router) -> Option<Device> {
-        let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, self.driver) else { return None };
-        self.stand_ins = self.stand_ins.wrapping_add(1);
-        let stand_in = format!("upm{}", self.stand_ins);
-        let attached =
-            Device::attach_fast(name, self.kept.keep(), fast, &stand_in).map_err(anyhow::Error::from);
-        let attached = attached.and_then(|device| {
-            self.sysctls.return_path(&stand_in);
-            device::set_mtu(&stand_in, STAND_IN_MTU)?;
-            device::set_up(&stand_in)?;
-            Ok(device)
-        });
-        // Before the program asks for it.
-        let known = attached.and_then(|device| {
-            router.set_programs(index, device.programs().map(|(_, programs)| programs));
-            if !router.programs_know(index) {
-                anyhow::bail!("{name}: interface {index} is beyond those that the program knows");
-            }
-            Ok(device)
-        });
-        match known {
-            Ok(device) => Some(device),
-            Err(error) => {
-                if !device::is_gone(index, name) {
-                    tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
-                }
-                router.set_programs(index, None);
-                None
-            }
-        }
     }
 
     /// Takes the frames of the devices that were just attached from the kernel, once the workers have ports of them: what

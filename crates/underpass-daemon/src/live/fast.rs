@@ -1,13 +1,74 @@
 //! The program that carries packets in the kernel: whether there is one, and why not.
 
 use anyhow::{Context, bail};
+use underpass_control::Router;
 use underpass_engine::{in_kernel::records::Places, tables::Writer};
 use underpass_port::{
     fast::{Fast, arena::Arena},
     keep::Keep,
+    live::Device,
 };
 
-use super::FastPath;
+use super::{
+    FastPath,
+    attach::Driver,
+    device::{self, Sysctls},
+};
+
+/// The longest packet that a device takes which stands for another: what came by that is not looked at again.
+const STAND_IN_MTU: u32 = 65521;
+
+/// The program, for all devices, or why there is none.
+pub struct FastPrograms {
+    fast: Result<Fast, String>,
+    /// How many devices have been made by which workers get what no program carries.
+    stand_ins: u32,
+}
+
+impl Default for FastPrograms {
+    fn default() -> Self {
+        Self { fast: Err("it was not asked for".to_owned()), stand_ins: 0 }
+    }
+}
+
+impl FastPrograms {
+    /// Why no program carries packets, if none does.
+    pub fn why_not(&self) -> Option<&str> {
+        self.fast.as_ref().err().map(String::as_str)
+    }
+
+    /// Attaches a device with the program, if there is one and it can be.
+    pub fn attach(
+        &mut self,
+        (index, name): (u32, &str),
+        driver: Driver,
+        router: &mut Router,
+        (keep, sysctls): (&Keep, &Sysctls),
+    ) -> Option<Device> {
+        let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, driver) else { return None };
+        self.stand_ins = self.stand_ins.wrapping_add(1);
+        let stand_in = format!("upm{}", self.stand_ins);
+        let attached = Device::attach_fast(name, keep, fast, &stand_in).map_err(anyhow::Error::from);
+        let attached = attached.and_then(|device| {
+            sysctls.return_path(&stand_in);
+            device::set_mtu(&stand_in, STAND_IN_MTU)?;
+            device::set_up(&stand_in)?;
+            // Before the program asks for it.
+            router.set_programs(index, device.programs().map(|(_, programs)| programs));
+            if !router.programs_know(index) {
+                bail!("{name}: interface {index} is beyond those that the program knows");
+            }
+            Ok(device)
+        });
+        if let Err(error) = &attached {
+            router.set_programs(index, None);
+            if !device::is_gone(index, name) {
+                tracing::warn!("{error:#}: the kernel does not carry packets by itself there");
+            }
+        }
+        attached.ok()
+    }
+}
 
 /// The memory that tables and program share, or why there is none.
 ///
@@ -30,17 +91,17 @@ pub fn load(
     arena: Result<Arena, String>,
     places: Option<Places>,
     keep: &Keep,
-) -> anyhow::Result<Result<Fast, String>> {
+) -> anyhow::Result<FastPrograms> {
     let arena = match arena {
         Ok(arena) => arena,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Ok(FastPrograms { fast: Err(why), stand_ins: 0 }),
     };
     let fast = match (places, keep.without_bpf()) {
         (_, Some(why)) => Err(anyhow::anyhow!("{why}")),
         (None, _) => Err(anyhow::anyhow!("the arena has no room for the tables")),
         (Some(places), None) => Fast::load(arena, places, keep).context("the program"),
     };
-    decide(wanted, fast)
+    Ok(FastPrograms { fast: decide(wanted, fast)?, stand_ins: 0 })
 }
 
 /// Whether this kernel takes the program that carries packets.

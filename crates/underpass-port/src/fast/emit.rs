@@ -65,7 +65,7 @@ pub(super) mod stack {
     pub(in super::super) const HEADER: i16 = -312;
 }
 
-/// What is wanted of an error's name: the first byte of the frame, and of what is behind its header.
+/// Bytes of the header of a frame.
 pub(super) const ETHERNET: i16 = 14;
 
 pub(super) struct Emit {

@@ -4,14 +4,16 @@
 //!
 //! All is decided before the first byte of a packet is changed.
 
+mod decap;
 mod device;
 mod emit;
+mod encap;
+mod hash;
 mod input;
 mod leave;
 mod multipath;
 mod run;
 mod srv6;
-mod tunnel;
 mod walk;
 
 pub mod arena;
@@ -27,7 +29,7 @@ use emit::{Emit, REDIRECT, TCX_DROP, stack};
 use underpass_engine::in_kernel::records::Places;
 
 use crate::keep::Keep;
-use crate::xdp::assembler::{R0, R1, R2, R3, R10, Size, When};
+use crate::xdp::assembler::{Do, Program, R0, R1, R2, R3, R6, R10, Size, When};
 use crate::xdp::bpf::{self, Map, ProgramKind};
 use crate::xdp::program;
 
@@ -36,7 +38,7 @@ const INGRESS: i32 = 1;
 
 /// Loads the program. `arena` is the region that `places` are in.
 pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
-    let mut p = crate::xdp::assembler::Program::default();
+    let mut p = Program::default();
     let main = p.label();
     p.function(main, "carry", None);
     // That the program has an arena, the kernel sees by this.
@@ -55,15 +57,15 @@ pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<Owned
     // A worker's: by the device that stands for this one.
     let p = &mut emit.p;
     let nobody = p.label();
-    p.load(Size::Word, R2, crate::xdp::assembler::R6, emit::sk_buff::IFINDEX);
+    p.load(Size::Word, R2, R6, emit::sk_buff::IFINDEX);
     p.jump_if(
         R2,
         When::GreaterOrEqual,
         underpass_engine::in_kernel::records::MOST_INTERFACES.cast_signed(),
         nobody,
     );
-    p.compute(R2, crate::xdp::assembler::Do::ShiftLeft, 2);
-    p.compute(R2, crate::xdp::assembler::Do::Add, places.interfaces.cast_signed());
+    p.compute(R2, Do::ShiftLeft, 2);
+    p.compute(R2, Do::Add, places.interfaces.cast_signed());
     p.point(R2, R2);
     p.load(Size::Word, R2, R2, 0);
     p.jump_if(R2, When::Equal, 0, nobody);

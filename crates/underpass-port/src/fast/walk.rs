@@ -5,7 +5,9 @@ use underpass_engine::in_kernel::layout;
 use underpass_packet::protocol;
 
 use super::emit::{Emit, SKB_LOAD_BYTES, sk_buff};
-use crate::xdp::assembler::{Do, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When};
+use crate::xdp::assembler::{
+    Do, Label, Program, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When,
+};
 
 /// What a look-up says that found no action, by 0, 1, 2; more is the address of a record.
 pub(super) const NO_ROUTE: i32 = 0;
@@ -320,11 +322,7 @@ impl Emit {
 }
 
 /// `register =` what the slot at `register` names; jumps to `none` if that is nothing.
-pub(super) fn follow(
-    p: &mut crate::xdp::assembler::Program,
-    register: Register,
-    none: crate::xdp::assembler::Label,
-) {
+pub(super) fn follow(p: &mut Program, register: Register, none: Label) {
     p.point(register, register);
     p.load(Size::Word, register, register, 0);
     p.jump_if(register, When::Equal, 0, none);
@@ -332,14 +330,14 @@ pub(super) fn follow(
 }
 
 /// `to =` how many suffix bits the entry in R4 has.
-fn length(p: &mut crate::xdp::assembler::Program, to: Register) {
+fn length(p: &mut Program, to: Register) {
     p.copy(to, R4);
     p.compute(to, Do::ShiftRight, 2);
     p.compute(to, Do::And, 63);
 }
 
 /// `R5 =` the suffix bits of the entry in R4 in which the address in R2 differs: `Entry::differs`.
-fn differs(p: &mut crate::xdp::assembler::Program) {
+fn differs(p: &mut Program) {
     length(p, R0);
     p.compute(R0, Do::Xor, 63);
     p.copy(R5, R4);
@@ -349,7 +347,7 @@ fn differs(p: &mut crate::xdp::assembler::Program) {
 }
 
 /// Takes the first so many bits off the address in R2 and R3.
-fn shift_address(p: &mut crate::xdp::assembler::Program, bits: i32) {
+fn shift_address(p: &mut Program, bits: i32) {
     p.compute(R2, Do::ShiftLeft, bits);
     p.copy(R5, R3);
     p.compute(R5, Do::ShiftRight, 64 - bits);
@@ -358,7 +356,7 @@ fn shift_address(p: &mut crate::xdp::assembler::Program, bits: i32) {
 }
 
 /// Copies bytes of the frame, from R7 on, to the stack.
-fn bytes(p: &mut crate::xdp::assembler::Program, to: i16, count: i32, unknown: crate::xdp::assembler::Label) {
+fn bytes(p: &mut Program, to: i16, count: i32, unknown: Label) {
     p.copy(R1, R6);
     p.copy(R2, R7);
     p.copy(R3, R10);

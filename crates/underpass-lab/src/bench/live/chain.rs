@@ -96,7 +96,7 @@ impl Chain {
                 pin_to(cores.router)?;
                 let one = ["--workers", "1", "--attach", cases::IN, "--attach", cases::OUT];
                 let started =
-                    Router::start(&env::current_exe()?, &namespace, &[&one[..], &arguments].concat());
+                    Router::start(&env::current_exe()?, &namespace, &[&one[..], arguments].concat());
                 pin_to(cores.generator)?;
                 let started = started?;
                 started.run(cases::CONFIGURATION)?;

@@ -1,0 +1,270 @@
+//! Into a tunnel over IPv4: IPIP, SIT, GRE with and without a key, each behind UDP (foo-over-UDP, GUE) too, without checksums.
+//! As `encap_fast` of the engine's `tunnel/encap.rs`.
+
+use underpass_engine::drops::DropReason;
+use underpass_engine::in_kernel::counters::SENT;
+use underpass_engine::in_kernel::records::MissCause;
+use underpass_engine::in_kernel::tunnels::{LONGEST_OUTER, OPEN_DF, OPEN_PORT, OPEN_TOS, OPEN_TTL};
+use underpass_packet::ethernet;
+
+use super::decap::udp;
+use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, sk_buff, stack};
+use super::input::{ip4, ip6};
+use super::leave::{LONGEST, room};
+use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R9, R10, Size, When};
+
+/// The record of an outer header.
+mod template {
+    pub(super) const LEN: i16 = 2;
+    pub(super) const OPEN: i16 = 4;
+    pub(super) const NEXT_HOP: i16 = 8;
+    pub(super) const COUNTER: i16 = 12;
+    pub(super) const MTU: i16 = 16;
+    pub(super) const TOS: i16 = 20;
+    pub(super) const UDP: i16 = 21;
+    pub(super) const PORTS: i16 = 24;
+    pub(super) const PORT_COUNT: i16 = 26;
+    pub(super) const ROOM: i16 = 28;
+    pub(super) const HEADER: i32 = 32;
+}
+
+impl Emit {
+    /// Puts an outer header before the packet in the frame, as the action in R9 says: `encap_fast`.
+    pub(super) fn enter_tunnel(&mut self, inside6: bool) {
+        let (action, too_long) = (self.because(MissCause::Action), self.because(MissCause::TooLong));
+        let (room, header) = (self.because(MissCause::Room), self.because(MissCause::Header));
+        self.tunnels_as_usual(action);
+        let p = &mut self.p;
+        p.load(Size::Word, R1, R9, if inside6 { 12 } else { 8 });
+        p.load(Size::Word, R3, R9, 16);
+        p.store(Size::Double, R10, stack::LOW, R3);
+        p.point(R1, R1);
+        p.load(Size::Word, R1, R1, 0);
+        p.jump_if(R1, When::Equal, 0, action);
+        p.store(Size::Double, R10, stack::ACTION, R1);
+        p.point(R9, R1);
+        // Does it fit into the device, and by the route?
+        p.set(R2, ETHERNET.into());
+        self.part_from();
+        let p = &mut self.p;
+        p.load(Size::Word, R1, R9, template::MTU);
+        p.jump_if_register(R0, When::Greater, R1, too_long);
+        let any = p.label();
+        p.load(Size::Double, R1, R10, stack::LOW);
+        p.jump_if(R1, When::Equal, 0, any);
+        p.jump_if_register(R0, When::Greater, R1, too_long);
+        p.here(any);
+        p.store(Size::Double, R10, stack::LOW, R0);
+        p.load(Size::Half, R2, R9, template::LEN);
+        p.store(Size::Double, R10, stack::AT, R2);
+        p.load(Size::Double, R1, R10, stack::LENGTH);
+        p.compute_with(R1, Do::Add, R2);
+        p.jump_if(R1, When::Greater, 0xffff, too_long);
+        // What the outer header takes over: of TOS, don't fragment and TTL, a byte each.
+        self.inherit(inside6);
+        // The source port.
+        let by_flow = self.p.label();
+        self.p.load(Size::Half, R1, R9, template::OPEN);
+        self.p.compute(R1, Do::And, OPEN_PORT.into());
+        self.p.jump_if(R1, When::Equal, 0, by_flow);
+        if inside6 {
+            self.hash6(header)
+        } else {
+            self.hash4(header)
+        };
+        let p = &mut self.p;
+        p.load(Size::Half, R1, R9, template::PORT_COUNT);
+        p.compute_with(R0, Do::Multiply, R1);
+        p.compute(R0, Do::ShiftRight, 32);
+        p.load(Size::Half, R1, R9, template::PORTS);
+        p.compute_with(R0, Do::Add, R1);
+        p.swap(R0, 16);
+        p.store(Size::Double, R10, stack::MODE, R0);
+        p.here(by_flow);
+        p.load(Size::Word, R1, R9, template::NEXT_HOP);
+        self.find_next_hop();
+        let p = &mut self.p;
+        p.load(Size::Double, R1, R10, stack::LOW);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R1, Do::Add, R2);
+        p.load(Size::Word, R2, R9, LONGEST);
+        p.jump_if_register(R1, When::Greater, R2, too_long);
+        self.trim();
+
+        let p = &mut self.p;
+        p.load(Size::Double, R5, R10, stack::ACTION);
+        p.point(R5, R5);
+        p.load(Size::Word, R4, R5, template::ROOM);
+        p.compute(R4, Do::Or, room::FIXED_GSO);
+        p.copy(R1, R6);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.set(R3, room::MAC);
+        p.call(SKB_ADJUST_ROOM);
+        p.jump_if(R0, When::NotEqual, 0, room);
+        self.lower_inside(inside6);
+        let p = &mut self.p;
+        p.load(Size::Double, R5, R10, stack::ACTION);
+        p.point(R5, R5);
+        p.add(R5, template::HEADER);
+        p.load(Size::Double, R4, R10, stack::AT);
+        self.copy_in(ETHERNET.into(), LONGEST_OUTER, Size::Word);
+        self.fill_outer();
+        // The device of the tunnel.
+        let p = &mut self.p;
+        p.load(Size::Double, R2, R10, stack::ACTION);
+        p.point(R2, R2);
+        p.load(Size::Word, R2, R2, template::COUNTER);
+        p.load(Size::Double, R4, R10, stack::LENGTH);
+        self.count(R2, R4);
+        self.write_ethertype(ethernet::IPV4);
+        self.finish();
+    }
+
+    /// Jumps if tunnels are the workers' now. Changes R1.
+    fn tunnels_as_usual(&mut self, otherwise: Label) {
+        let (aside, narrow) = (self.places.common + 8, self.places.narrow);
+        let p = &mut self.p;
+        for place in [aside, narrow] {
+            p.set(R1, place.cast_signed());
+            p.point(R1, R1);
+            p.load(Size::Word, R1, R1, 0);
+            p.jump_if(R1, When::NotEqual, 0, otherwise);
+        }
+    }
+
+    /// Notes what an outer header is to take over of the packet in the frame, to which R7 leads, by what is open in that
+    /// of the template in R9: the TOS in [`stack::FIRST`], the TTL in [`stack::HOPS`] or 0, don't fragment in
+    /// [`stack::FAMILY`].
+    fn inherit(&mut self, inside6: bool) {
+        let p = &mut self.p;
+        if inside6 {
+            p.load(Size::Half, R1, R7, ETHERNET);
+            p.swap(R1, 16);
+            p.compute(R1, Do::ShiftRight, 4);
+            p.compute(R1, Do::And, 0xff);
+            p.load(Size::Byte, R2, R7, ETHERNET + ip6::HOPS);
+            p.set(R3, 0);
+        } else {
+            p.load(Size::Byte, R1, R7, ETHERNET + ip4::TOS);
+            p.load(Size::Byte, R2, R7, ETHERNET + ip4::TTL);
+            p.load(Size::Byte, R3, R7, ETHERNET + ip4::FRAGMENT);
+            p.compute(R3, Do::And, 0x40);
+        }
+        p.load(Size::Half, R4, R9, template::OPEN);
+        // ECN, but that congestion experienced becomes ECT(0).
+        let (own_tos, own_ttl, own_df) = (p.label(), p.label(), p.label());
+        p.copy(R5, R1);
+        p.compute(R5, Do::And, 3);
+        p.copy(R0, R5);
+        p.compute(R0, Do::ShiftRight, 1);
+        p.compute(R0, Do::Xor, 3);
+        p.compute_with(R5, Do::And, R0);
+        p.compute(R1, Do::And, 0xfc);
+        p.jump_if(R4, When::Bits, OPEN_TOS.into(), own_tos);
+        p.load(Size::Byte, R1, R9, template::TOS);
+        p.compute(R1, Do::And, 0xfc);
+        p.here(own_tos);
+        p.compute_with(R1, Do::Or, R5);
+        p.store(Size::Double, R10, stack::FIRST, R1);
+        p.add(R2, -1);
+        p.jump_if(R4, When::Bits, OPEN_TTL.into(), own_ttl);
+        p.set(R2, 0);
+        p.here(own_ttl);
+        p.store(Size::Double, R10, stack::HOPS, R2);
+        p.jump_if(R4, When::Bits, OPEN_DF.into(), own_df);
+        p.set(R3, 0);
+        p.here(own_df);
+        p.store(Size::Double, R10, stack::FAMILY, R3);
+    }
+
+    /// Takes 1 from the TTL or hop limit of the packet behind the outer header.
+    fn lower_inside(&mut self, inside6: bool) {
+        let gone = self.p.label();
+        let p = &mut self.p;
+        p.load(Size::Word, R7, R6, sk_buff::DATA);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute(R2, Do::And, 0x7f);
+        p.compute_with(R7, Do::Add, R2);
+        let len = if inside6 { ip6::LEN } else { ip4::LEN };
+        self.reach_again((ETHERNET + len).into(), gone);
+        if inside6 {
+            self.lower6_here(ETHERNET)
+        } else {
+            self.lower4_here(ETHERNET)
+        };
+        let there = self.p.label();
+        self.p.jump(there);
+        self.p.here(gone);
+        self.drop(DropReason::NoHeadroom);
+        self.p.here(there);
+    }
+
+    /// Fills in what of the outer header depends on the packet: `write_ipv4`. R7 then leads to the frame.
+    fn fill_outer(&mut self) {
+        self.reach_for_sure((ETHERNET + ip4::LEN).into());
+        let p = &mut self.p;
+        p.load(Size::Double, R1, R10, stack::FIRST);
+        p.store(Size::Byte, R7, ETHERNET + ip4::TOS, R1);
+        p.load(Size::Double, R1, R10, stack::LENGTH);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R1, Do::Add, R2);
+        p.copy(R5, R1);
+        p.swap(R1, 16);
+        p.store(Size::Half, R7, ETHERNET + ip4::TOTAL, R1);
+        // An identification that no packet had lately.
+        p.load(Size::Double, R1, R10, stack::COUNTERS);
+        p.compute(R1, Do::Add, SENT.cast_signed());
+        p.point(R1, R1);
+        p.load(Size::Double, R1, R1, 0);
+        p.store(Size::Half, R7, ETHERNET + ip4::IDENTIFICATION, R1);
+        p.load(Size::Byte, R1, R7, ETHERNET + ip4::FRAGMENT);
+        p.load(Size::Double, R2, R10, stack::FAMILY);
+        p.compute_with(R1, Do::Or, R2);
+        p.store(Size::Byte, R7, ETHERNET + ip4::FRAGMENT, R1);
+        let own = p.label();
+        p.load(Size::Double, R1, R10, stack::HOPS);
+        p.jump_if(R1, When::Equal, 0, own);
+        p.store(Size::Byte, R7, ETHERNET + ip4::TTL, R1);
+        p.here(own);
+        // The checksum, which is 0 now.
+        p.set(R1, 0);
+        for word in (0..ip4::LEN).step_by(4) {
+            p.load(Size::Word, R2, R7, ETHERNET + word);
+            p.compute_with(R1, Do::Add, R2);
+        }
+        for bits in [32, 16, 16] {
+            p.copy(R2, R1);
+            p.compute(R2, Do::ShiftRight, bits);
+            let kept = 64 - bits;
+            p.compute(R1, Do::ShiftLeft, kept);
+            p.compute(R1, Do::ShiftRight, kept);
+            p.compute_with(R1, Do::Add, R2);
+        }
+        p.copy(R2, R1);
+        p.compute(R2, Do::ShiftRight, 16);
+        p.compute_with(R1, Do::Add, R2);
+        p.compute(R1, Do::Xor, -1);
+        p.store(Size::Half, R7, ETHERNET + ip4::CHECKSUM, R1);
+        let (none, fixed) = (p.label(), p.label());
+        p.load(Size::Double, R4, R10, stack::ACTION);
+        p.point(R4, R4);
+        p.load(Size::Byte, R1, R4, template::UDP);
+        p.jump_if(R1, When::Equal, 0, none);
+        p.store(Size::Double, R10, stack::HIGH, R5);
+        self.reach_for_sure((ETHERNET + ip4::LEN + udp::LEN).into());
+        let p = &mut self.p;
+        p.load(Size::Double, R5, R10, stack::HIGH);
+        p.add(R5, -i32::from(ip4::LEN));
+        p.swap(R5, 16);
+        p.store(Size::Half, R7, ETHERNET + ip4::LEN + udp::LENGTH, R5);
+        p.load(Size::Double, R4, R10, stack::ACTION);
+        p.point(R4, R4);
+        p.load(Size::Half, R1, R4, template::OPEN);
+        p.compute(R1, Do::And, OPEN_PORT.into());
+        p.jump_if(R1, When::Equal, 0, fixed);
+        p.load(Size::Double, R1, R10, stack::MODE);
+        p.store(Size::Half, R7, ETHERNET + ip4::LEN, R1);
+        p.here(fixed);
+        p.here(none);
+    }
+}
