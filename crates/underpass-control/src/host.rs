@@ -92,6 +92,9 @@ impl Router {
 
     /// The programs of a link's device that carry packets in the kernel from now on, if it has any.
     pub fn set_programs(&mut self, link: u32, programs: Option<OfDevice>) {
+        if let (Some(live), Some(OfDevice { misses, .. })) = (&mut self.live, programs) {
+            live.host.stand_ins.insert(misses);
+        }
         let old = match programs {
             Some(programs) => self.carriers.insert(link, programs),
             None => self.carriers.remove(&link),
@@ -99,6 +102,11 @@ impl Router {
         if old != programs {
             publish_link(self, link);
         }
+    }
+
+    /// Whether a device stands for another one, or has stood.
+    pub(crate) fn stands_in(&self, index: u32) -> bool {
+        self.live.as_ref().is_some_and(|live| live.host.stand_ins.contains(&index))
     }
 
     /// The programs of a link's device that carry packets in the kernel.

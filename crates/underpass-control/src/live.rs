@@ -24,6 +24,8 @@ pub(crate) struct Host {
     pub shared: BTreeSet<u32>,
     /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them.
     pub kernels: BTreeMap<u32, PortId>,
+    /// The devices by which workers get what programs in the kernel do not carry, and those of before: nobody is shown them.
+    pub stand_ins: BTreeSet<u32>,
     /// The kernel's VLAN devices, by their index.
     pub vlans: BTreeMap<u32, VlanDevice>,
     /// What looks at the packets of a link, where anything does; and a number that changes with it.

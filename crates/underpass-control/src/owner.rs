@@ -86,11 +86,26 @@ fn route_owner(router: &Router, request: &Request<'_>) -> Owner {
     }
 }
 
+/// Whether a message that nobody waits for, one of a dump or a notification, is about a device that stands for another one.
+fn is_about_stand_in(router: &Router, message: &Message<'_>) -> bool {
+    // `struct ifinfomsg`, `struct ifaddrmsg` and `struct tcmsg` have the index at the same place.
+    const INDEX: std::ops::Range<usize> = 4..8;
+    let about_links =
+        matches!(message.kind, libc::RTM_NEWLINK | libc::RTM_DELLINK | libc::RTM_NEWADDR | libc::RTM_DELADDR)
+            || tc::is_about(message.kind);
+    let unasked = i32::from(message.flags) & libc::NLM_F_MULTI != 0 || message.sequence == 0;
+    let index = message.body().get(INDEX).and_then(|index| index.first_chunk());
+    about_links && unasked && index.is_some_and(|index| router.stands_in(u32::from_ne_bytes(*index)))
+}
+
 /// What a program is shown of a message that the kernel sends it; `None` for nothing.
 pub fn translate<'a>(router: &Router, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
     let keep = Some(Cow::Borrowed(message.bytes));
     if router.live.is_none() {
         return keep;
+    }
+    if is_about_stand_in(router, message) {
+        return None;
     }
     match message.kind {
         libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {

@@ -117,7 +117,9 @@ fn filters_and_tracing_have_workers_carry() {
 fn nothing_stays_of_a_router_that_was_killed() {
     let Some(_turn) = net::turn("nothing_stays_of_a_router_that_was_killed") else { return };
     let Some((line, router)) = line("nothing_stays_of_a_router_that_was_killed", &[]) else { return };
+    // The kernel shows the devices that stand for others; the router does not.
     assert!(line.router.run("ip -br link").unwrap().contains("upm"));
+    assert!(!router.run("ip -br link; tc qdisc").unwrap().contains("upm"));
     router.kill().unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     loop {
