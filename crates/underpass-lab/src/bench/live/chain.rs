@@ -134,6 +134,8 @@ impl Chain {
         let listener = self.sink.enter(|| {
             socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)
         })??;
+        // Room for all that is sent at once, at each device of the namespace: what goes in comes first, in a page a frame.
+        setsockopt(&listener, sockopt::RcvBufForce, &(1 << 22))?;
         setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::new(0, 200_000))?;
         let mut buffer = vec![0; 2048];
         let before = self.fast_path()?;
