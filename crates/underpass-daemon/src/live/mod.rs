@@ -270,10 +270,14 @@ impl Live {
         events.add(Source::Server, &*server)?;
         events.add(Source::Kernel, self.kernel.fd())?;
         events.add(Source::Signal, signals)?;
+        let mut left = Instant::now();
         loop {
             let sources = events.wait(self.patience())?;
-            if sources.is_empty() {
+            // What waits for programs in the kernel is freed when nothing else is to be done, and now and then where there
+            // always is.
+            if sources.is_empty() || left.elapsed() > TICK {
                 self.router.leave_programs();
+                left = Instant::now();
             }
             self.publish_gathered(sources.is_empty());
             for source in sources {
