@@ -12,3 +12,10 @@ pub const COVERS: i32 = (lpm::COVERS * 8) as i32;
 pub const DEFAULT: i32 = (lpm::DEFAULT * 8) as i32;
 /// Where it says whether there ever was a short prefix.
 pub const COVERED: i32 = (lpm::COVERED * 8) as i32;
+/// Where it says where the table is laid out flat, if it is: in the first half a slot of 16 bits for each 24 bits of the
+/// address, in the second an entry of 32 bits for each slot that says [`DEEP`].
+pub const FLAT: i32 = (lpm::FLAT * 8) as i32;
+/// In a slot: the rest is the number of an entry.
+pub const DEEP: i32 = lpm::DEEP as i32;
+/// Bytes of what blocks are counted in, as a power of two: those that entries name, among the nodes.
+pub const UNIT_BITS: i32 = (lpm::Arena::UNIT * 8).trailing_zeros() as i32;

@@ -24,7 +24,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::arena::{Block, Pages, UNIT, Words};
 use super::batch::LANES;
 use super::entry::{Entry, Kind, NONE};
-use super::{Address, Edit, Lpm, Mark, ROOT, node};
+use super::{Address, Edit, FLAT, Lpm, Mark, ROOT, node};
+use crate::in_kernel::region::Region;
 use crate::publish::Ids;
 
 /// Bits of the address that are a slot.
@@ -35,7 +36,7 @@ const WORTH: u32 = 1 << 3;
 /// How many it has before all is, which is then asked before the root. That is enough for most addresses of a smaller table,
 /// of which a short prefix would take megabytes here.
 const DIRECT: u32 = 1 << 8;
-/// How many it has before that is worth huge pages.
+/// How many it has before that is worth huge pages, and a copy for programs in the kernel.
 const LARGE: u32 = 1 << 16;
 
 /// Addresses of a slot, and slots below one of the root.
@@ -43,7 +44,7 @@ const BELOW: usize = 1 << (32 - BITS);
 const BELOW_ROOT: usize = 1 << (BITS - ROOT);
 
 /// In a slot: an entry has the marks.
-const DEEP: u16 = 1 << 15;
+pub(crate) const DEEP: u16 = 1 << 15;
 /// The number that no entry has.
 const IN_TRIE: u16 = DEEP - 1;
 
@@ -58,6 +59,8 @@ pub(crate) struct Layout {
     /// Whether all slots are written. Else 0 says nothing, and only slots below those of the root in `roots` are.
     whole: AtomicBool,
     roots: Mutex<BTreeSet<usize>>,
+    /// The same for programs in the kernel, whose memory has no huge pages.
+    in_kernel: OnceLock<(Words<AtomicU16>, Words<AtomicU32>)>,
 }
 
 impl Layout {
@@ -69,7 +72,39 @@ impl Layout {
             in_trie: AtomicU32::new(0),
             whole: AtomicBool::new(false),
             roots: Mutex::default(),
+            in_kernel: OnceLock::new(),
         }
+    }
+
+    /// Says something else of a slot.
+    fn set_slot(&self, n: usize, slot: u16) {
+        self.slots.word(n).store(slot, Release);
+        if let Some((slots, _)) = self.in_kernel.get() {
+            slots.word(n).store(slot, Release);
+        }
+    }
+
+    /// Says something else of an entry, by its number.
+    fn set_entry(&self, number: usize, entry: Deep) {
+        self.entries.word(number).store(entry.0, Release);
+        if let Some((_, entries)) = self.in_kernel.get() {
+            entries.word(number).store(entry.0, Release);
+        }
+    }
+
+    /// Makes the copy for programs, if the region has room: where its slots begin, and its entries.
+    fn copy_to_kernel(&self, region: &Region) -> Option<(u32, u32)> {
+        let slots: Words<AtomicU16> = Words::within(region, BITS.into())?;
+        let entries: Words<AtomicU32> = Words::within(region, DEEP.trailing_zeros())?;
+        for n in 0..entries.len() {
+            entries.word(n).store(self.entries.word(n).load(Relaxed), Relaxed);
+        }
+        // All of them, so that a program meets no memory that is not there yet.
+        for n in 0..slots.len() {
+            slots.word(n).store(self.slots.word(n).load(Relaxed), Relaxed);
+        }
+        let (slots, entries) = self.in_kernel.get_or_init(|| (slots, entries));
+        Some((slots.offset(), entries.offset()))
     }
 
     /// The entry of a slot, if it has one.
@@ -281,8 +316,14 @@ impl<A: Address> Edit<'_, A> {
         if routes >= DIRECT && !whole {
             return self.lay_out_flat();
         }
-        if routes == LARGE {
+        if routes == LARGE && layout.in_kernel.get().is_none() {
             layout.slots.use_huge_pages();
+            if let Some((slots, entries)) =
+                self.arena.region().and_then(|region| layout.copy_to_kernel(region))
+            {
+                let word = u64::from(entries) << 32 | u64::from(slots);
+                table.root.word(FLAT).store(word, Release);
+            }
         }
         let first = (address.window(0) >> 32) as usize;
         let changed = first..first + (1 << (A::BITS - len));
@@ -345,10 +386,9 @@ impl<A: Address> Edit<'_, A> {
 
     /// Says something else of a slot.
     fn put_slot(&mut self, layout: &Layout, n: usize, new: u16) {
-        let word = layout.slots.word(n);
-        let old = word.load(Relaxed);
+        let old = layout.slots.word(n).load(Relaxed);
         if new != old {
-            word.store(new, Release);
+            layout.set_slot(n, new);
             self.leave_slot(layout, old);
             let in_trie = layout.in_trie.load(Relaxed) + u32::from(new == DEEP | IN_TRIE);
             layout.in_trie.store(in_trie - u32::from(old == DEEP | IN_TRIE), Relaxed);
@@ -359,7 +399,7 @@ impl<A: Address> Edit<'_, A> {
     fn leave_slot(&mut self, layout: &Layout, slot: u16) {
         if let Some(entry) = layout.entry(slot) {
             // Readers who still come here find the trie.
-            layout.entries.word((slot & IN_TRIE).into()).store(Deep::NONE.0, Relaxed);
+            layout.set_entry((slot & IN_TRIE).into(), Deep::NONE);
             self.arena.release(entry.block(), entry.words(), self.retirer);
             layout
                 .numbers
@@ -407,7 +447,7 @@ impl<A: Address> Edit<'_, A> {
         match entry {
             Some(entry) if entry == new => old,
             Some(entry) => {
-                layout.entries.word((old & IN_TRIE).into()).store(new.0, Release);
+                layout.set_entry((old & IN_TRIE).into(), new);
                 self.arena.release(entry.block(), entry.words(), self.retirer);
                 old
             }
@@ -417,7 +457,7 @@ impl<A: Address> Edit<'_, A> {
                     self.arena.release(new.block(), new.words(), self.retirer);
                     return DEEP | IN_TRIE;
                 };
-                layout.entries.word(number as usize).store(new.0, Release);
+                layout.set_entry(number as usize, new);
                 DEEP | number as u16
             }
         }

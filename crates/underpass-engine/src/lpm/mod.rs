@@ -33,7 +33,7 @@ pub(crate) use arena::{Arena, Block, Pages, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;
-pub(crate) use flat::Layout;
+pub(crate) use flat::{DEEP, Layout};
 pub(crate) use node::{ENTRIES as NODE_ENTRIES, META as NODE_META};
 
 use crate::publish::Guard;
@@ -58,6 +58,8 @@ const SHORTS: usize = 2 << ROOT;
 pub(crate) const DEFAULT: usize = 3 << ROOT;
 /// Where it says whether a prefix of 1 to 15 bits was ever there.
 pub(crate) const COVERED: usize = DEFAULT + 1;
+/// Where it says where programs in the kernel find the table laid out flat: entries << 32 | slots, or 0.
+pub(crate) const FLAT: usize = DEFAULT + 2;
 /// Words of a root, as a power of two.
 const ROOT_BITS: u32 = ROOT as u32 + 2;
 

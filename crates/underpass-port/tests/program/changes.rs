@@ -112,6 +112,19 @@ impl Router {
         }
     }
 
+    /// Adds so many routes to a table of a VRF that it is laid out flat for programs: most where few packets go, some deep
+    /// in the nets where many do.
+    pub fn enlarge(&mut self, vrf: usize, random: &mut Random) {
+        let nets = (0..=u16::MAX).map(|net| (11 << 24 | u32::from(net) << 8, 24));
+        let mut deep = Random(random.next());
+        let deep = (0..3000).map(|_| (address4(&mut deep).to_bits(), 25 + deep.below(8) as u8));
+        for (address, len) in nets.chain(deep) {
+            let prefix = Ipv4Addr::from_bits(address & mask(len, 32) as u32);
+            let action = self.actions[random.below(ACTIONS as u64) as usize].0;
+            self.writer.insert4(self.vrfs[vrf].fibs4[0], prefix, len, action);
+        }
+    }
+
     /// A VRF goes, and another comes; whoever was in it is in that.
     fn remake(&mut self, vrf: usize, random: &mut Random) {
         self.empty(vrf);

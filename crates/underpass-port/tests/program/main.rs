@@ -150,7 +150,8 @@ fn any_packet_with_any_tables() {
     });
 }
 
-/// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some changes.
+/// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some
+/// changes. One of the tables is large.
 #[test]
 fn any_history_of_tables() {
     with_runner("any_history_of_tables", |mut runner| {
@@ -160,6 +161,9 @@ fn any_history_of_tables() {
         let mut random = Random(seed << 32);
         runner.router.configure(&mut random);
         for packet in 0..count {
+            if packet % 10_000 == 0 {
+                runner.router.enlarge(0, &mut random);
+            }
             while random.below(3) == 0 {
                 runner.router.change(&mut random);
             }
