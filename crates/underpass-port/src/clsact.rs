@@ -93,7 +93,7 @@ impl Drop for Filter {
 fn request(kind: u16, flags: i32, ifindex: u32, message: [u32; 3], attributes: &[u8]) -> io::Result<()> {
     let [handle, parent, info] = message;
     let body = [0, ifindex, handle, parent, info].map(u32::to_ne_bytes).concat();
-    exchange(kind, flags | libc::NLM_F_ACK, &[&body, attributes].concat()).map(drop)
+    exchange(libc::NETLINK_ROUTE, kind, flags | libc::NLM_F_ACK, &[&body, attributes].concat()).map(drop)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use underpass_engine::buffer::{Packet, Pool};
@@ -10,7 +11,7 @@ use underpass_engine::worker::Burst;
 
 use crate::back::BackPort;
 use crate::clsact::{Filter, Hook};
-use crate::fast::{self, Fast, Misses};
+use crate::fast::{self, Fast, Hook as At, Misses};
 use crate::keep::Keep;
 use crate::packet::{Fanout, PacketPort};
 use crate::sys;
@@ -32,6 +33,17 @@ pub enum Driver {
     XdpGeneric,
     /// AF_PACKET.
     Packet,
+}
+
+/// Where programs are that carry packets of a device in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hooks {
+    /// At tcx, and in the driver where that is faster.
+    Auto,
+    /// At tcx.
+    Tcx,
+    /// At tcx, and in the driver where it runs programs.
+    Xdp,
 }
 
 /// A device that cannot be attached.
@@ -117,8 +129,16 @@ enum Attached {
         misses: Misses,
         leaving: Leaving,
         _program: OwnedFd,
+        in_driver: Option<InDriver>,
         tunnels: Option<Hooked>,
     },
+}
+
+/// A program in the driver of a device.
+struct InDriver {
+    _program: OwnedFd,
+    /// Whether the device sends what such programs redirect to it.
+    sends: AtomicBool,
 }
 
 impl Device {
@@ -174,17 +194,39 @@ impl Device {
     ///
     /// # Errors
     /// As [`Self::attach`]; EINVAL: the kernel has no such hooks.
-    pub fn attach_fast(name: &str, keep: &Keep, fast: &Fast, misses: &str) -> Result<Self, AttachError> {
+    pub fn attach_fast(
+        name: &str,
+        keep: &Keep,
+        (fast, hooks): (&Fast, Hooks),
+        misses: &str,
+    ) -> Result<Self, AttachError> {
         let fail = |what| move |source| AttachError { device: name.to_owned(), what, source };
         let ifindex = sys::index_of(name).map_err(fail("no such device"))?;
         let misses = Misses::make(misses).map_err(fail("the device for what workers get"))?;
-        let program = fast.attach(ifindex).map_err(fail("tcx"))?;
+        let program = fast.attach(At::Tcx, ifindex).map_err(fail("tcx"))?;
+        let in_driver = match hooks {
+            Hooks::Tcx => Err("it was not asked for in the driver".to_owned()),
+            Hooks::Auto => fast::not_in_driver(name).map_or(Ok(()), |why| Err(why.to_owned())),
+            Hooks::Xdp => Ok(()),
+        };
+        let in_driver = in_driver.and_then(|()| {
+            let program = fast.attach(At::Xdp, ifindex).map_err(|error| format!("no native XDP: {error}"))?;
+            let sends = fast::sends_for_drivers(ifindex).unwrap_or(false).into();
+            Ok(InDriver { _program: program, sends })
+        });
+        let by = match &in_driver {
+            Ok(_) => "in the driver and at tcx".to_owned(),
+            Err(why) => format!("at tcx ({why})"),
+        };
         let tunnels = tunnel::load().and_then(|program| hook(&program, ifindex, Hook::Egress)).ok();
         Ok(Self {
             name: name.to_owned(),
             ifindex,
             driver: "packet",
-            why: format!("the kernel carries what it can by itself, the rest comes by {}", misses.name()),
+            why: format!(
+                "the kernel carries what it can by itself {by}, the rest comes by {}",
+                misses.name()
+            ),
             queues: sys::receive_queues(name),
             virtual_peer: sys::driver_of(name) == "veth",
             keep: keep.clone(),
@@ -192,6 +234,7 @@ impl Device {
                 misses,
                 leaving: fast::leaving(name, ifindex),
                 _program: program,
+                in_driver: in_driver.ok(),
                 tunnels,
             },
             shared: true,
@@ -200,10 +243,25 @@ impl Device {
     }
 
     /// The device by which workers get what no program carries, by name, and what programs may do with what leaves by
-    /// this one, as it was when it was attached. `None`: it has no program.
+    /// this one: at tcx as it was when it was attached, in drivers as it was when that was last looked at. `None`: it has
+    /// no program.
     pub fn programs(&self) -> Option<(&str, OfDevice)> {
-        let Attached::Fast { misses, leaving, .. } = &self.attached else { return None };
-        Some((misses.name(), OfDevice { misses: misses.index(), leaving: *leaving }))
+        let Attached::Fast { misses, leaving, in_driver, .. } = &self.attached else { return None };
+        let xdp = in_driver.as_ref().is_some_and(|in_driver| in_driver.sends.load(Relaxed));
+        Some((misses.name(), OfDevice { misses: misses.index(), leaving: *leaving, xdp }))
+    }
+
+    /// Whether a program in its driver carries packets.
+    pub fn has_program_in_driver(&self) -> bool {
+        matches!(&self.attached, Attached::Fast { in_driver: Some(_), .. })
+    }
+
+    /// Looks whether the device sends what programs in other drivers redirect to it: of a veth pair, whether the other end
+    /// takes that. Whether that has changed.
+    pub fn look_at_driver(&self) -> bool {
+        let Attached::Fast { in_driver: Some(in_driver), .. } = &self.attached else { return false };
+        let sends = fast::sends_for_drivers(self.ifindex).unwrap_or(false);
+        in_driver.sends.swap(sends, Relaxed) != sends
     }
 
     /// The device's name when it was attached.

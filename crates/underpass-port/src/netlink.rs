@@ -16,8 +16,8 @@ const LONGEST: usize = 1 << 15;
 ///
 /// # Errors
 /// What the kernel answers; InvalidData: it answers something that is not a message.
-pub(crate) fn exchange(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
-    let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+pub(crate) fn exchange(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
     let flags = (flags | libc::NLM_F_REQUEST) as u16;
     let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
     bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());

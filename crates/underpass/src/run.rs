@@ -107,8 +107,11 @@ enum FastPathMode {
     Auto,
     /// Never: workers carry every packet
     Off,
-    /// With tcx, or do not start
+    /// At tcx, or do not start
     Tcx,
+    /// In the drivers of devices too where they run programs, at tcx else; or do not start. A host on this machine, behind a
+    /// veth pair, must not leave its checksums to the device: ethtool -K DEV tx off
+    Xdp,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -176,6 +179,7 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
             FastPathMode::Auto => FastPath::Auto,
             FastPathMode::Off => FastPath::Off,
             FastPathMode::Tcx => FastPath::Tcx,
+            FastPathMode::Xdp => FastPath::Xdp,
         },
         kernel_filters: match args.kernel_filters {
             FiltersPolicy::Warn => KernelFilters::Warn,

@@ -7,7 +7,7 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use underpass_control::{Link, LinkKind, Router};
@@ -51,6 +51,8 @@ const FRAMING: usize = 22;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest packet that it takes; routes say what they take.
 const HOST_MTU: u32 = 65535;
+/// How old what is known of drivers may be.
+const AGE: Duration = Duration::from_secs(1);
 /// A device that could not be attached is tried again when it changes.
 type Failed = BTreeSet<(u32, u32)>;
 
@@ -91,6 +93,8 @@ pub struct Attachments {
     backs: Backs,
     /// The program that carries packets in the kernel, or why there is none.
     fast: FastPrograms,
+    /// When drivers were last looked at.
+    looked: Instant,
     /// What of the router has been seen.
     seen: Option<Seen>,
     sysctls: Sysctls,
@@ -114,6 +118,7 @@ impl Attachments {
             failed: Failed::new(),
             backs: Backs::default(),
             fast: FastPrograms::default(),
+            looked: Instant::now(),
             seen: None,
             sysctls,
         }
@@ -169,10 +174,28 @@ impl Attachments {
     }
 
     /// What carries packets of an attached device in the kernel: `tcx`; `tcx-peer` where what leaves by it is given to the
-    /// other end of the veth pair at once.
+    /// other end of the veth pair at once; `xdp`, in its driver, and at tcx what that does not carry.
     pub fn fast_path(&self, index: u32) -> Option<&'static str> {
-        let (_, of) = self.attached.get(&index)?.device.programs()?;
-        Some(if of.leaving == Leaving::Peer { "tcx-peer" } else { "tcx" })
+        let device = &self.attached.get(&index)?.device;
+        let (_, of) = device.programs()?;
+        Some(match of.leaving {
+            _ if device.has_program_in_driver() => "xdp",
+            Leaving::Peer => "tcx-peer",
+            Leaving::Not | Leaving::Redirect => "tcx",
+        })
+    }
+
+    /// Looks, once a second, which devices send what programs in drivers redirect to them.
+    pub fn follow_drivers(&mut self, router: &mut Router) {
+        if self.looked.elapsed() < AGE {
+            return;
+        }
+        self.looked = Instant::now();
+        for (index, Attached { device, .. }) in &self.attached {
+            if device.look_at_driver() {
+                router.set_programs(*index, device.programs().map(|(_, programs)| programs));
+            }
+        }
     }
 
     /// Name and driver of what is attached.

@@ -6,7 +6,7 @@ use underpass_engine::{in_kernel::records::Places, tables::Writer};
 use underpass_port::{
     fast::{Fast, arena::Arena},
     keep::Keep,
-    live::Device,
+    live::{Device, Hooks},
 };
 
 use super::{
@@ -21,13 +21,14 @@ const STAND_IN_MTU: u32 = 65521;
 /// The program, for all devices, or why there is none.
 pub struct FastPrograms {
     fast: Result<Fast, String>,
+    hooks: Hooks,
     /// How many devices have been made by which workers get what no program carries.
     stand_ins: u32,
 }
 
 impl Default for FastPrograms {
     fn default() -> Self {
-        Self { fast: Err("it was not asked for".to_owned()), stand_ins: 0 }
+        Self { fast: Err("it was not asked for".to_owned()), hooks: Hooks::Tcx, stand_ins: 0 }
     }
 }
 
@@ -48,7 +49,8 @@ impl FastPrograms {
         let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, driver) else { return None };
         self.stand_ins = self.stand_ins.wrapping_add(1);
         let stand_in = format!("upm{}", self.stand_ins);
-        let attached = Device::attach_fast(name, keep, fast, &stand_in).map_err(anyhow::Error::from);
+        let attached =
+            Device::attach_fast(name, keep, (fast, self.hooks), &stand_in).map_err(anyhow::Error::from);
         let attached = attached.and_then(|device| {
             sysctls.return_path(&stand_in);
             device::set_mtu(&stand_in, STAND_IN_MTU)?;
@@ -92,16 +94,21 @@ pub fn load(
     places: Option<Places>,
     keep: &Keep,
 ) -> anyhow::Result<FastPrograms> {
+    let hooks = match wanted {
+        FastPath::Auto => Hooks::Auto,
+        FastPath::Off | FastPath::Tcx => Hooks::Tcx,
+        FastPath::Xdp => Hooks::Xdp,
+    };
     let arena = match arena {
         Ok(arena) => arena,
-        Err(why) => return Ok(FastPrograms { fast: Err(why), stand_ins: 0 }),
+        Err(why) => return Ok(FastPrograms { fast: Err(why), hooks, stand_ins: 0 }),
     };
     let fast = match (places, keep.without_bpf()) {
         (_, Some(why)) => Err(anyhow::anyhow!("{why}")),
         (None, _) => Err(anyhow::anyhow!("the arena has no room for the tables")),
         (Some(places), None) => Fast::load(arena, places, keep).context("the program"),
     };
-    Ok(FastPrograms { fast: decide(wanted, fast)?, stand_ins: 0 })
+    Ok(FastPrograms { fast: decide(wanted, fast)?, hooks, stand_ins: 0 })
 }
 
 /// Whether this kernel takes the program that carries packets.
@@ -123,6 +130,7 @@ fn decide<T>(wanted: FastPath, made: anyhow::Result<T>) -> anyhow::Result<Result
     match (made, wanted) {
         (Ok(made), _) => Ok(Ok(made)),
         (Err(error), FastPath::Tcx) => bail!("--fast-path tcx: {error:#}"),
+        (Err(error), FastPath::Xdp) => bail!("--fast-path xdp: {error:#}"),
         (Err(error), FastPath::Auto | FastPath::Off) => {
             let why = format!("{error:#}");
             // What a verifier says is long.

@@ -139,6 +139,8 @@ pub enum FastPath {
     Off,
     /// By programs at tcx, or the router does not start.
     Tcx,
+    /// By programs in the drivers of devices too, where they run them.
+    Xdp,
 }
 
 /// The control thread's state.
@@ -324,6 +326,7 @@ impl Live {
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
+            self.attachments.follow_drivers(&mut self.router);
             self.router.reclaim();
             self.keeping.follow(&self.router);
         }

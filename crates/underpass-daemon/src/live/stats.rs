@@ -122,7 +122,7 @@ pub struct Port {
     /// `packet`, `xdp-native`, `xdp-generic` or `tun`.
     pub driver: String,
     /// `tcx`: a program there carries packets in the kernel. `tcx-peer`: so it does, and gives what leaves by the device to
-    /// the other end of the veth pair at once.
+    /// the other end of the veth pair at once. `xdp`: one in its driver does, and one at tcx what that does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_path: Option<String>,
     /// Packets received.

@@ -117,6 +117,8 @@ pub const FORWARD4: u16 = 8;
 pub const FORWARD6: u16 = 16;
 /// It is in a VRF.
 pub const IN_VRF: u16 = 32;
+/// Packets may be sent by it from within the driver of another device.
+pub const XDP_OUT: u16 = 64;
 
 /// What a program may do with packets that leave by a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +138,8 @@ pub struct OfDevice {
     pub misses: u32,
     /// What is done with what leaves by it.
     pub leaving: Leaving,
+    /// Whether packets may leave by it that programs in drivers carry.
+    pub xdp: bool,
 }
 
 /// Where programs find what; all addresses in the region.
@@ -206,17 +210,24 @@ impl Records {
         for class in 0..Arena::CLASSES {
             sizes.word(class).store((Arena::size_of_class(class) * WORD) as u64, Relaxed);
         }
+        // What a packet may name that nobody has set: a program that reads memory that is not there yet finds zeros too, but
+        // takes a microsecond for it.
+        let there = |bits| -> Option<Words<AtomicU32>> {
+            let words: Words<AtomicU32> = Words::within(&region, bits)?;
+            (0..words.len()).for_each(|at| words.word(at).store(0, Relaxed));
+            Some(words)
+        };
         Some(Self {
             sizes,
-            common: Words::within(&region, 2)?,
-            interfaces: Words::within(&region, INTERFACE_BITS)?,
+            common: there(2)?,
+            interfaces: there(INTERFACE_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
             lookups: Words::within(&region, LOOKUP_BITS)?,
             next_hops: Words::within(&region, NEXT_HOP_BITS)?,
             actions: Words::within(&region, ACTION_BITS)?,
             tunnels: Words::within(&region, tunnels::TUNNEL_BITS + 1)?,
-            ends: Words::within(&region, tunnels::PLACE_BITS)?,
-            fou_ports: Words::within(&region, u16::BITS)?,
+            ends: there(tunnels::PLACE_BITS)?,
+            fou_ports: there(u16::BITS)?,
             blocks: Arena::within(&region, RECORD_BITS)?,
             counters: ProgramCounters::new(&region, processors)?,
             wait,
@@ -305,6 +316,7 @@ impl Records {
                 Leaving::Redirect => OUT,
                 Leaving::Peer => OUT | PEER,
             };
+            flags |= if device.xdp { XDP_OUT } else { 0 };
         }
         flags |= if link.forward4 { FORWARD4 } else { 0 } | if link.forward6 { FORWARD6 } else { 0 };
         flags |= if link.in_vrf { IN_VRF } else { 0 };

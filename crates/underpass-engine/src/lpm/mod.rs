@@ -202,8 +202,9 @@ impl<A: Address> Lpm<A> {
     pub(crate) fn new(arena: &Arena) -> Self {
         let root = Words::shared(arena.region(), ROOT_BITS, Pages::Small);
         if root.offset() != 0 {
-            // A program that reads memory that is not there yet finds zeros too, but slowly.
+            // A program that reads memory that is not there yet finds zeros too, but takes a microsecond for it.
             Self::touch(&root, 0);
+            root.word(DEFAULT).store(0, Relaxed);
         }
         Self {
             root,

@@ -236,7 +236,7 @@ fn link(lookup: LookupId) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
-        programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect }),
+        programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect, xdp: false }),
     }
 }
 

@@ -5,7 +5,7 @@ use underpass_engine::in_kernel::tunnels::{END_FORWARDS4, END_FORWARDS6, END_KEY
 use underpass_engine::tables::TunnelKind;
 use underpass_packet::{ethernet, protocol};
 
-use super::emit::{ETHERNET, Emit, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, stack};
 use super::hash::{FIRST, SECOND};
 use super::input::{LINK_FLAGS, LINK_LOOKUP, TABLES4, TABLES6, ip4, ip6};
 use super::leave::room;
@@ -183,7 +183,7 @@ impl Emit {
         p.load(Size::Double, R2, R10, stack::AT);
         p.add(R2, 8);
         p.here(typed);
-        p.load(Size::Word, R7, R6, sk_buff::DATA);
+        p.load(Size::Word, R7, R6, self.context.data);
         p.load(Size::Double, R1, R10, stack::FAMILY);
         p.jump_if(R1, When::Equal, ethernet::IPV4.to_be().into(), known);
         p.jump_if(R1, When::Equal, ethernet::IPV6.to_be().into(), known);

@@ -6,9 +6,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 use underpass_engine::in_kernel::records::{Leaving, Places};
 
+use super::Hook as At;
 use super::arena::Arena;
 use crate::clsact::Hook;
 use crate::keep::Keep;
@@ -22,11 +24,15 @@ use crate::xdp::program::{self, TCX_DROP};
 /// A filter's word for all of a packet.
 const ALL: i32 = -1;
 
-/// The program that carries packets, for all devices of a router.
+/// The programs that carry packets, for all devices of a router.
 pub struct Fast {
-    program: OwnedFd,
-    /// The program reads it, and so must there be somebody who has it.
-    _arena: Arena,
+    tcx: OwnedFd,
+    /// That for drivers, from when it is needed.
+    xdp: OnceLock<OwnedFd>,
+    keep: Keep,
+    places: Places,
+    /// Programs read it.
+    arena: Arena,
 }
 
 impl Fast {
@@ -35,19 +41,54 @@ impl Fast {
     /// # Errors
     /// What the kernel refuses: with what its verifier says.
     pub fn load(arena: Arena, places: Places, keep: &Keep) -> io::Result<Self> {
-        Ok(Self { program: super::load(arena.map(), places, keep)?, _arena: arena })
+        let tcx = super::load(At::Tcx, arena.map(), places, keep)?;
+        Ok(Self { tcx, xdp: OnceLock::new(), keep: keep.clone(), places, arena })
     }
 
-    pub(super) fn program(&self) -> &OwnedFd {
-        &self.program
-    }
-
-    /// The program at the ingress of a device, until what is returned is dropped.
+    /// The program for a hook.
     ///
     /// # Errors
-    /// EINVAL: the kernel is older than Linux 6.6.
-    pub(crate) fn attach(&self, ifindex: u32) -> io::Result<OwnedFd> {
-        bpf::link(&self.program, ifindex, Attach::TcIngress, 0)
+    /// What the kernel refuses.
+    pub(super) fn program(&self, hook: At) -> io::Result<&OwnedFd> {
+        match (hook, self.xdp.get()) {
+            (At::Tcx, _) => Ok(&self.tcx),
+            (At::Xdp, Some(program)) => Ok(program),
+            (At::Xdp, None) => {
+                let program = super::load(hook, self.arena.map(), self.places, &self.keep)?;
+                Ok(self.xdp.get_or_init(|| program))
+            }
+        }
+    }
+
+    /// The program at a hook of a device, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// EINVAL: the kernel is older than Linux 6.6. EOPNOTSUPP, EINVAL: the driver runs no programs. EBUSY: it has one.
+    pub(crate) fn attach(&self, hook: At, ifindex: u32) -> io::Result<OwnedFd> {
+        /// `XDP_FLAGS_DRV_MODE`.
+        const BY_DRIVER: u32 = 1 << 2;
+        match hook {
+            At::Tcx => bpf::link(self.program(hook)?, ifindex, Attach::TcIngress, 0),
+            At::Xdp => {
+                let program = self.program(hook)?;
+                sys::soon(|| bpf::link(program, ifindex, Attach::Xdp, BY_DRIVER))
+            }
+        }
+    }
+}
+
+/// Drivers of virtual machines, whose devices hand up segments as long as the machine beside sent them. A program in the
+/// driver would make many of each.
+const WHOLE_SEGMENTS: [&str; 4] = ["virtio_net", "vmxnet3", "vif", "hv_netvsc"];
+
+/// Why a program is not for the driver of a device, if nobody has asked for one.
+pub(crate) fn not_in_driver(name: &str) -> Option<&'static str> {
+    let driver = sys::driver_of(name);
+    match driver.as_str() {
+        "veth" => Some("large segments cross a veth device whole only at tcx"),
+        "" => Some("it is no hardware"),
+        driver if WHOLE_SEGMENTS.contains(&driver) => Some("large segments come in whole only at tcx"),
+        _ => None,
     }
 }
 
@@ -69,7 +110,7 @@ fn other_end_is_elsewhere(ifindex: u32) -> io::Result<bool> {
     const FIXED: usize = 16;
     let fixed = [0, ifindex, 0, 0].map(u32::to_ne_bytes).concat();
     let mask = netlink::attribute(EXT_MASK, &SKIP_STATS.to_ne_bytes());
-    let answer = netlink::exchange(libc::RTM_GETLINK, 0, &[fixed, mask].concat())?;
+    let answer = netlink::exchange(libc::NETLINK_ROUTE, libc::RTM_GETLINK, 0, &[fixed, mask].concat())?;
     let attributes = answer.get(FIXED..).unwrap_or_default();
     Ok(netlink::attributes(attributes).any(|(kind, _)| kind == LINK_NETNSID))
 }

@@ -18,6 +18,10 @@ pub(super) const SKB_CHANGE_TAIL: i32 = 38;
 pub(super) const SKB_PULL_DATA: i32 = 39;
 pub(super) const SKB_ADJUST_ROOM: i32 = 50;
 pub(super) const REDIRECT_PEER: i32 = 155;
+pub(super) const XDP_ADJUST_HEAD: i32 = 44;
+pub(super) const XDP_ADJUST_TAIL: i32 = 65;
+pub(super) const XDP_GET_BUFF_LEN: i32 = 188;
+pub(super) const XDP_LOAD_BYTES: i32 = 189;
 
 /// `struct __sk_buff`.
 pub(super) mod sk_buff {
@@ -29,9 +33,49 @@ pub(super) mod sk_buff {
     pub(in super::super) const GSO_SIZE: i16 = 176;
 }
 
+/// `struct xdp_md`.
+mod xdp_md {
+    pub(super) const DATA: i16 = 0;
+    pub(super) const DATA_END: i16 = 4;
+    pub(super) const INGRESS_IFINDEX: i16 = 12;
+}
+
 /// Verdicts.
 pub(super) const TCX_DROP: i32 = 2;
 pub(super) const TCX_REDIRECT: i32 = 7;
+pub(super) const XDP_DROP: i32 = 1;
+pub(super) const XDP_REDIRECT: i32 = 4;
+
+/// Where a program is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hook {
+    /// At ingress of traffic control: tcx.
+    Tcx,
+    /// In the driver of a device, before the kernel makes a socket buffer of a frame. What it does not carry goes on, to the
+    /// program at tcx.
+    Xdp,
+}
+
+/// Where a program finds what in its context.
+#[derive(Clone, Copy)]
+pub(super) struct Context {
+    pub(super) data: i16,
+    pub(super) data_end: i16,
+    pub(super) ifindex: i16,
+}
+
+impl Hook {
+    fn context(self) -> Context {
+        match self {
+            Self::Tcx => {
+                Context { data: sk_buff::DATA, data_end: sk_buff::DATA_END, ifindex: sk_buff::IFINDEX }
+            }
+            Self::Xdp => {
+                Context { data: xdp_md::DATA, data_end: xdp_md::DATA_END, ifindex: xdp_md::INGRESS_IFINDEX }
+            }
+        }
+    }
+}
 
 /// The stack, below what the classification of frames has there (`xdp/program.rs`).
 pub(super) mod stack {
@@ -70,6 +114,8 @@ pub(super) const ETHERNET: i16 = 14;
 
 pub(super) struct Emit {
     pub(super) p: Program,
+    pub(super) hook: Hook,
+    pub(super) context: Context,
     pub(super) places: Places,
     pub(super) find: Label,
     pub(super) walk: Label,
@@ -82,13 +128,18 @@ pub(super) struct Emit {
 }
 
 impl Emit {
-    pub(super) fn new(mut p: Program, places: Places) -> Self {
+    pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
-        Self { p, places, find, walk, part, fold, flow, miss, causes: BTreeMap::new() }
+        let (context, causes) = (hook.context(), BTreeMap::new());
+        Self { p, hook, context, places, find, walk, part, fold, flow, miss, causes }
     }
 
-    /// Where to jump to if no program takes the packet for this cause.
+    /// Where to jump to if no program takes the packet for this cause. In a driver it need not be noted: what goes on from there
+    /// is looked at again.
     pub(super) fn because(&mut self, cause: MissCause) -> Label {
+        if self.hook == Hook::Xdp {
+            return self.miss;
+        }
         *self.causes.entry(cause as u32).or_insert_with(|| self.p.label())
     }
 
@@ -104,14 +155,14 @@ impl Emit {
 
     /// Has R7 lead to the frame, of which so many bytes can be reached; jumps if it is shorter. Changes R2 and R3.
     pub(super) fn reach(&mut self, bytes: i32, shorter: Label) {
-        self.p.load(Size::Word, R7, R6, sk_buff::DATA);
+        self.p.load(Size::Word, R7, R6, self.context.data);
         self.reach_again(bytes, shorter);
     }
 
     /// The same where R7 does lead there.
     pub(super) fn reach_again(&mut self, bytes: i32, shorter: Label) {
         let p = &mut self.p;
-        p.load(Size::Word, R2, R6, sk_buff::DATA_END);
+        p.load(Size::Word, R2, R6, self.context.data_end);
         p.copy(R3, R7);
         p.add(R3, bytes);
         p.jump_if_register(R3, When::Greater, R2, shorter);
@@ -169,10 +220,10 @@ impl Emit {
         let p = &mut self.p;
         p.load(Size::Word, R2, R8, 12);
         p.compute(R2, Do::Add, 32);
-        p.load(Size::Word, R4, R6, sk_buff::LEN);
+        frame_length(p, self.hook, (R4, R1));
         self.count(R2, R4);
         let p = &mut self.p;
-        let (uncounted, plain) = (p.label(), p.label());
+        let (uncounted, peer) = (p.label(), p.label());
         p.load(Size::Double, R2, R10, stack::SID);
         p.jump_if(R2, When::Equal, 0, uncounted);
         p.compute(R2, Do::ShiftLeft, 5);
@@ -182,21 +233,25 @@ impl Emit {
         let p = &mut self.p;
         p.here(uncounted);
         p.load(Size::Word, R1, R8, 0);
-        p.load(Size::Half, R3, R8, 4);
         p.set(R2, 0);
-        p.jump_if(R3, When::Bits, i32::from(underpass_engine::in_kernel::records::PEER), plain);
+        if self.hook == Hook::Tcx {
+            p.load(Size::Half, R3, R8, 4);
+            p.jump_if(R3, When::Bits, i32::from(underpass_engine::in_kernel::records::PEER), peer);
+        }
         p.call(REDIRECT);
         p.exit();
-        p.here(plain);
-        p.call(REDIRECT_PEER);
-        p.exit();
+        if self.hook == Hook::Tcx {
+            p.here(peer);
+            p.call(REDIRECT_PEER);
+            p.exit();
+        }
     }
 
     /// Drops the packet for a reason.
     pub(super) fn drop(&mut self, reason: underpass_engine::drops::DropReason) {
         self.count_received();
         self.count_one(DROPS + 8 * reason as u32);
-        self.p.set(R0, TCX_DROP);
+        self.p.set(R0, if self.hook == Hook::Tcx { TCX_DROP } else { XDP_DROP });
         self.p.exit();
     }
 
@@ -215,5 +270,17 @@ impl Emit {
         p.add(R3, 1);
         p.store(Size::Double, R1, 0, R3);
         p.here(none);
+    }
+}
+
+/// `to =` how many bytes a frame has: in a driver, where R6 is the context, what lies together. Changes `other`.
+pub(super) fn frame_length(p: &mut Program, hook: Hook, (to, other): (Register, Register)) {
+    match hook {
+        Hook::Tcx => p.load(Size::Word, to, R6, sk_buff::LEN),
+        Hook::Xdp => {
+            p.load(Size::Word, other, R6, xdp_md::DATA);
+            p.load(Size::Word, to, R6, xdp_md::DATA_END);
+            p.compute_with(to, Do::Subtract, other);
+        }
     }
 }

@@ -8,9 +8,9 @@ use underpass_engine::in_kernel::tunnels::{LONGEST_OUTER, OPEN_DF, OPEN_PORT, OP
 use underpass_packet::ethernet;
 
 use super::decap::udp;
-use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, stack};
 use super::input::{ip4, ip6};
-use super::leave::{LONGEST, room};
+use super::leave::LONGEST;
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R9, R10, Size, When};
 
 /// The record of an outer header.
@@ -95,12 +95,9 @@ impl Emit {
         p.load(Size::Double, R5, R10, stack::ACTION);
         p.point(R5, R5);
         p.load(Size::Word, R4, R5, template::ROOM);
-        p.compute(R4, Do::Or, room::FIXED_GSO);
-        p.copy(R1, R6);
         p.load(Size::Double, R2, R10, stack::AT);
-        p.set(R3, room::MAC);
-        p.call(SKB_ADJUST_ROOM);
-        p.jump_if(R0, When::NotEqual, 0, room);
+        self.make_room();
+        self.p.jump_if(R0, When::NotEqual, 0, room);
         self.lower_inside(inside6);
         let p = &mut self.p;
         p.load(Size::Double, R5, R10, stack::ACTION);
@@ -181,7 +178,7 @@ impl Emit {
     fn lower_inside(&mut self, inside6: bool) {
         let gone = self.p.label();
         let p = &mut self.p;
-        p.load(Size::Word, R7, R6, sk_buff::DATA);
+        p.load(Size::Word, R7, R6, self.context.data);
         p.load(Size::Double, R2, R10, stack::AT);
         p.compute(R2, Do::And, 0x7f);
         p.compute_with(R7, Do::Add, R2);

@@ -4,7 +4,7 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::{self, MissCause, kind};
 use underpass_packet::{ethernet, protocol};
 
-use super::emit::{ETHERNET, Emit, SKB_PULL_DATA, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, Hook, SKB_PULL_DATA, XDP_GET_BUFF_LEN, frame_length, sk_buff, stack};
 use super::walk::{NO_RECORD, NO_ROUTE, NO_TABLES, follow};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Size, When};
 
@@ -50,9 +50,11 @@ impl Emit {
         p.set(R1, 0);
         p.store(Size::Double, R10, stack::CAUSE, R1);
         p.store(Size::Double, R10, stack::SID, R1);
-        p.load(Size::Word, R2, R6, crate::xdp::program::sk_buff::MARK);
-        p.jump_if(R2, When::Equal, mark, self.miss);
-        p.load(Size::Word, R2, R6, sk_buff::IFINDEX);
+        if self.hook == Hook::Tcx {
+            p.load(Size::Word, R2, R6, crate::xdp::program::sk_buff::MARK);
+            p.jump_if(R2, When::Equal, mark, self.miss);
+        }
+        p.load(Size::Word, R2, R6, self.context.ifindex);
         p.jump_if(R2, When::GreaterOrEqual, records::MOST_INTERFACES.cast_signed(), self.miss);
         p.compute(R2, Do::ShiftLeft, 2);
         p.compute(R2, Do::Add, self.places.interfaces.cast_signed());
@@ -75,9 +77,19 @@ impl Emit {
         p.point(R2, R2);
         p.load(Size::Word, R2, R2, 4);
         p.jump_if(R2, When::NotEqual, 0, traced);
-        p.load(Size::Word, R2, R6, sk_buff::VLAN_PRESENT);
-        p.jump_if(R2, When::NotEqual, 0, frame);
-        self.pull(REACHED);
+        frame_length(p, self.hook, (R2, R3));
+        p.store(Size::Double, R10, stack::RECEIVED, R2);
+        if self.hook == Hook::Tcx {
+            p.load(Size::Word, R3, R6, sk_buff::VLAN_PRESENT);
+            p.jump_if(R3, When::NotEqual, 0, frame);
+            self.pull(REACHED);
+        } else {
+            // What is in several pieces goes on.
+            p.copy(R7, R2);
+            p.copy(R1, R6);
+            p.call(XDP_GET_BUFF_LEN);
+            p.jump_if_register(R0, When::NotEqual, R7, frame);
+        }
         self.reach(ETHERNET.into(), frame);
         let p = &mut self.p;
         p.load(Size::Double, R2, R7, 0);
@@ -96,14 +108,12 @@ impl Emit {
         self.input4();
     }
 
-    /// Has so much of the frame lie together, or all of it, and notes its length.
+    /// Has so much of the frame, whose length R2 is, lie together, or all of it.
     fn pull(&mut self, bytes: i32) {
         let (enough, room) = (self.p.label(), self.because(MissCause::Room));
         let p = &mut self.p;
-        p.load(Size::Word, R2, R6, sk_buff::LEN);
-        p.store(Size::Double, R10, stack::RECEIVED, R2);
-        p.load(Size::Word, R7, R6, sk_buff::DATA);
-        p.load(Size::Word, R3, R6, sk_buff::DATA_END);
+        p.load(Size::Word, R7, R6, self.context.data);
+        p.load(Size::Word, R3, R6, self.context.data_end);
         p.compute_with(R3, Do::Subtract, R7);
         p.jump_if(R3, When::GreaterOrEqual, bytes, enough);
         p.jump_if_register(R3, When::GreaterOrEqual, R2, enough);
@@ -373,7 +383,8 @@ impl Emit {
         follow(p, R1, none);
         p.copy(R8, R1);
         p.load(Size::Half, R2, R8, LINK_FLAGS);
-        p.compute(R2, Do::And, records::OUT.into());
-        p.jump_if(R2, When::Equal, 0, none);
+        let out = records::OUT | if self.hook == Hook::Xdp { records::XDP_OUT } else { 0 };
+        p.compute(R2, Do::And, out.into());
+        p.jump_if(R2, When::NotEqual, out.into(), none);
     }
 }

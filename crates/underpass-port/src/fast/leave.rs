@@ -3,7 +3,9 @@
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::MissCause;
 
-use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, SKB_CHANGE_TAIL, sk_buff, stack};
+use super::emit::{
+    ETHERNET, Emit, Hook, SKB_ADJUST_ROOM, SKB_CHANGE_TAIL, XDP_ADJUST_HEAD, XDP_ADJUST_TAIL, sk_buff, stack,
+};
 use super::input::{ip4, ip6};
 use crate::xdp::assembler::{Do, R0, R1, R2, R3, R4, R5, R6, R7, R9, R10, Size, When};
 
@@ -45,12 +47,15 @@ impl Emit {
         let segment = self.because(MissCause::Segment);
         let p = &mut self.p;
         let (plain, known) = (p.label(), p.label());
-        p.load(Size::Word, R1, R6, sk_buff::GSO_SIZE);
-        p.jump_if(R1, When::Equal, 0, plain);
-        p.copy(R1, R6);
-        p.call_here(self.part);
-        p.jump_if(R0, When::Equal, 0, segment);
-        p.jump(known);
+        // No large segments come by a driver.
+        if self.hook == Hook::Tcx {
+            p.load(Size::Word, R1, R6, sk_buff::GSO_SIZE);
+            p.jump_if(R1, When::Equal, 0, plain);
+            p.copy(R1, R6);
+            p.call_here(self.part);
+            p.jump_if(R0, When::Equal, 0, segment);
+            p.jump(known);
+        }
         p.here(plain);
         p.load(Size::Double, R0, R10, stack::LENGTH);
         p.add(R0, ETHERNET.into());
@@ -68,24 +73,43 @@ impl Emit {
         p.load(Size::Double, R3, R10, stack::RECEIVED);
         p.jump_if_register(R2, When::Equal, R3, whole);
         p.copy(R1, R6);
-        p.set(R3, 0);
-        p.call(SKB_CHANGE_TAIL);
+        if self.hook == Hook::Tcx {
+            p.set(R3, 0);
+            p.call(SKB_CHANGE_TAIL);
+        } else {
+            p.compute_with(R2, Do::Subtract, R3);
+            p.call(XDP_ADJUST_TAIL);
+        }
         p.jump_if(R0, When::NotEqual, 0, broken);
         p.here(whole);
     }
 
     /// Takes the headers between that of the frame and R2, which is where the packet inside begins, out of the frame.
-    /// `flags` besides, in R4.
+    /// `flags` besides, in R4. The EtherType is then to be written.
     pub(super) fn take_out(&mut self) {
         let broken = self.because(MissCause::Room);
+        self.p.negate(R2);
+        self.p.add(R2, ETHERNET.into());
+        self.make_room();
+        self.p.jump_if(R0, When::NotEqual, 0, broken);
+    }
+
+    /// Makes room for as many bytes as R2 says behind the header of the frame, or takes out as many if that is negative; R4
+    /// says besides what they are, as [`room`] has it. R0 is 0 if that was done. The frame's header is to be written anew.
+    pub(super) fn make_room(&mut self) {
         let p = &mut self.p;
-        p.negate(R2);
-        p.add(R2, ETHERNET.into());
         p.copy(R1, R6);
-        p.set(R3, room::MAC);
-        p.compute(R4, Do::Or, room::FIXED_GSO);
-        p.call(SKB_ADJUST_ROOM);
-        p.jump_if(R0, When::NotEqual, 0, broken);
+        match self.hook {
+            Hook::Tcx => {
+                p.set(R3, room::MAC);
+                p.compute(R4, Do::Or, room::FIXED_GSO);
+                p.call(SKB_ADJUST_ROOM);
+            }
+            Hook::Xdp => {
+                p.negate(R2);
+                p.call(XDP_ADJUST_HEAD);
+            }
+        }
     }
 
     /// Has R7 lead to the frame, of which there are at least so many bytes: that was looked at before.
@@ -150,12 +174,12 @@ impl Emit {
         let step = if matches!(size, Size::Word) { 4 } else { 8 };
         let (done, gone) = (self.p.label(), self.p.label());
         let p = &mut self.p;
-        p.load(Size::Word, R7, R6, sk_buff::DATA);
+        p.load(Size::Word, R7, R6, self.context.data);
         p.add(R7, to);
         for _ in 0..most / step as usize {
             p.jump_if(R4, When::Equal, 0, done);
             p.add(R4, -step);
-            p.load(Size::Word, R2, R6, sk_buff::DATA_END);
+            p.load(Size::Word, R2, R6, self.context.data_end);
             p.copy(R3, R7);
             p.add(R3, step);
             p.jump_if_register(R3, When::Greater, R2, gone);

@@ -8,6 +8,7 @@ mod decap;
 mod device;
 mod emit;
 mod encap;
+mod features;
 mod hash;
 mod input;
 mod leave;
@@ -19,12 +20,14 @@ mod walk;
 pub mod arena;
 
 pub use device::Fast;
-pub(crate) use device::{Misses, leaving};
+pub(crate) use device::{Misses, leaving, not_in_driver};
+pub(crate) use features::sends_for_drivers;
 pub use run::Verdict;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
+pub use emit::Hook;
 use emit::{Emit, REDIRECT, TCX_DROP, stack};
 use underpass_engine::in_kernel::records::Places;
 
@@ -36,8 +39,8 @@ use crate::xdp::program;
 /// `BPF_F_INGRESS`.
 const INGRESS: i32 = 1;
 
-/// Loads the program. `arena` is the region that `places` are in.
-pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
+/// Loads the program for a hook. `arena` is the region that `places` are in.
+pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
     let mut p = Program::default();
     let main = p.label();
     p.function(main, "carry", None);
@@ -45,53 +48,76 @@ pub(crate) fn load(arena: &Map, places: Places, keep: &Keep) -> io::Result<Owned
     p.copy(R3, R1);
     p.map(R1, arena);
     p.copy(R1, R3);
-    let mut emit = Emit::new(p, places);
+    let mut emit = Emit::new(p, places, hook);
     emit.input(keep.mark().cast_signed());
     emit.write_causes();
     let miss = emit.miss;
     emit.p.here(miss);
-    let mark = keep.mark().cast_signed();
-    let keeps = emit.p.label();
-    emit.p =
-        program::classify(std::mem::take(&mut emit.p), (keep.maps().map_err(io::Error::other)?, mark), keeps);
-    // A worker's: by the device that stands for this one.
-    let p = &mut emit.p;
-    let nobody = p.label();
-    p.load(Size::Word, R2, R6, emit::sk_buff::IFINDEX);
-    p.jump_if(
-        R2,
-        When::GreaterOrEqual,
-        underpass_engine::in_kernel::records::MOST_INTERFACES.cast_signed(),
-        nobody,
-    );
-    p.compute(R2, Do::ShiftLeft, 2);
-    p.compute(R2, Do::Add, places.interfaces.cast_signed());
-    p.point(R2, R2);
-    p.load(Size::Word, R2, R2, 0);
-    p.jump_if(R2, When::Equal, 0, nobody);
-    p.store(Size::Double, R10, stack::INGRESS, R2);
-    emit.note_counters();
-    emit.count_miss();
-    let p = &mut emit.p;
-    p.load(Size::Double, R2, R10, stack::INGRESS);
-    p.point(R2, R2);
-    p.load(Size::Word, R1, R2, 28);
-    p.set(R2, INGRESS);
-    p.call(REDIRECT);
-    p.exit();
-    p.here(nobody);
-    p.set(R0, TCX_DROP);
-    p.exit();
-    p.here(keeps);
-    p.set(R0, program::TCX_NEXT);
-    p.exit();
+    match hook {
+        Hook::Tcx => emit.miss_at_tcx(keep)?,
+        Hook::Xdp => {
+            emit.p.set(R0, program::XDP_PASS);
+            emit.p.exit();
+        }
+    }
     emit.function_find();
     emit.function_walk();
-    emit.function_part();
+    if hook == Hook::Tcx {
+        emit.function_part();
+    }
     emit.function_fold();
     emit.function_flow();
     let functions = emit.p.functions();
-    bpf::load_functions(ProgramKind::Classifier, "underpass_fast", &emit.p.finish(), &functions)
+    let (kind, name) = match hook {
+        Hook::Tcx => (ProgramKind::Classifier, "underpass_fast"),
+        Hook::Xdp => (ProgramKind::Xdp, "underpass_xdp"),
+    };
+    bpf::load_functions(kind, name, &emit.p.finish(), &functions)
+}
+
+impl Emit {
+    /// What no program carries: the kernel keeps it, or a worker gets it by the device that stands for this one.
+    fn miss_at_tcx(&mut self, keep: &Keep) -> io::Result<()> {
+        let mark = keep.mark().cast_signed();
+        let keeps = self.p.label();
+        self.p = program::classify(
+            std::mem::take(&mut self.p),
+            (keep.maps().map_err(io::Error::other)?, mark),
+            keeps,
+        );
+        let interfaces = self.places.interfaces.cast_signed();
+        let p = &mut self.p;
+        let nobody = p.label();
+        p.load(Size::Word, R2, R6, self.context.ifindex);
+        p.jump_if(
+            R2,
+            When::GreaterOrEqual,
+            underpass_engine::in_kernel::records::MOST_INTERFACES.cast_signed(),
+            nobody,
+        );
+        p.compute(R2, Do::ShiftLeft, 2);
+        p.compute(R2, Do::Add, interfaces);
+        p.point(R2, R2);
+        p.load(Size::Word, R2, R2, 0);
+        p.jump_if(R2, When::Equal, 0, nobody);
+        p.store(Size::Double, R10, stack::INGRESS, R2);
+        self.note_counters();
+        self.count_miss();
+        let p = &mut self.p;
+        p.load(Size::Double, R2, R10, stack::INGRESS);
+        p.point(R2, R2);
+        p.load(Size::Word, R1, R2, 28);
+        p.set(R2, INGRESS);
+        p.call(REDIRECT);
+        p.exit();
+        p.here(nobody);
+        p.set(R0, TCX_DROP);
+        p.exit();
+        p.here(keeps);
+        p.set(R0, program::TCX_NEXT);
+        p.exit();
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -112,12 +138,14 @@ mod tests {
         };
         let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
         let began = std::time::Instant::now();
-        let loaded = load(arena.map(), writer.places().unwrap(), &keep);
-        eprintln!("{:?}", began.elapsed());
-        if let Err(error) = loaded {
-            let text = error.to_string();
-            eprintln!("{}", &text[text.len().saturating_sub(6000)..]);
-            panic!("refused");
+        for hook in [Hook::Tcx, Hook::Xdp] {
+            let loaded = load(hook, arena.map(), writer.places().unwrap(), &keep);
+            eprintln!("{hook:?}: {:?}", began.elapsed());
+            if let Err(error) = loaded {
+                let text = error.to_string();
+                eprintln!("{}", &text[text.len().saturating_sub(6000)..]);
+                panic!("refused");
+            }
         }
     }
 }

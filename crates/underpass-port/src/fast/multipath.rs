@@ -3,7 +3,7 @@
 use underpass_engine::in_kernel::records::{MOST_PATHS, MissCause, kind};
 use underpass_packet::protocol;
 
-use super::emit::{ETHERNET, Emit, SKB_LOAD_BYTES, stack};
+use super::emit::{ETHERNET, Emit, Hook, SKB_LOAD_BYTES, XDP_LOAD_BYTES, stack};
 use super::input::{ip4, ip6};
 use super::walk::follow;
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
@@ -170,7 +170,7 @@ impl Emit {
         p.copy(R3, R10);
         p.add(R3, to.into());
         p.set(R4, count);
-        p.call(SKB_LOAD_BYTES);
+        p.call(if self.hook == Hook::Tcx { SKB_LOAD_BYTES } else { XDP_LOAD_BYTES });
         p.jump_if(R0, When::NotEqual, 0, short);
     }
 }

@@ -4,14 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use super::device::Fast;
-use super::emit::{TCX_DROP, TCX_REDIRECT, sk_buff};
+use super::emit::{Hook, TCX_DROP, TCX_REDIRECT, XDP_DROP, XDP_REDIRECT, sk_buff};
 use crate::xdp::bpf;
-use crate::xdp::program::TCX_NEXT;
+use crate::xdp::program::{TCX_NEXT, XDP_PASS};
 
 /// What the program said of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is the kernel's.
+    /// It is the kernel's, or that of the program at tcx.
     Kept,
     /// It ends here.
     Dropped,
@@ -24,35 +24,58 @@ const GROWTH: usize = 1024;
 /// `struct __sk_buff`.
 const CONTEXT: usize = 192;
 
+/// Where `struct xdp_md` has the frame's end and the interface index, and how long it is.
+const XDP_DATA_END: usize = 4;
+const XDP_IFINDEX: usize = 12;
+const XDP_CONTEXT: usize = 24;
+
 impl Fast {
-    /// Runs the program over a frame, as if it had come in by the device of this index. `left` becomes the frame as it is
-    /// then. Nothing is sent, but what is counted is counted.
+    /// Runs the program of a hook over a frame, as if it had come in by the device of this index. `left` becomes the frame as
+    /// it is then. Nothing is sent, but what is counted is counted.
     ///
     /// # Errors
     /// EINVAL: the frame ends within its Ethernet or IP header, or is as long as a page, or there is no such device. EPERM.
-    pub fn run(&self, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<Verdict> {
+    pub fn run(&self, hook: Hook, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<Verdict> {
         left.resize(frame.len() + GROWTH, 0);
-        self.ran(frame, ifindex, left).map(|(verdict, _)| verdict)
+        self.ran(hook, frame, ifindex, left).map(|(verdict, _)| verdict)
     }
 
-    /// The same without what becomes of the frame; how long the program took, as the kernel says.
+    /// The same at tcx without what becomes of the frame; how long the program took, as the kernel says.
     ///
     /// # Errors
     /// As [`Self::run`].
     pub fn time(&self, frame: &[u8], ifindex: u32) -> io::Result<(Verdict, Duration)> {
-        self.ran(frame, ifindex, &mut Vec::new())
+        self.ran(Hook::Tcx, frame, ifindex, &mut Vec::new())
     }
 
-    fn ran(&self, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<(Verdict, Duration)> {
+    fn ran(
+        &self,
+        hook: Hook,
+        frame: &[u8],
+        ifindex: u32,
+        left: &mut Vec<u8>,
+    ) -> io::Result<(Verdict, Duration)> {
         let mut context = [0; CONTEXT];
-        let at = sk_buff::IFINDEX as usize;
-        context[at..at + 4].copy_from_slice(&ifindex.to_ne_bytes());
-        let ran = bpf::run_once(self.program(), frame, &context, left)?;
-        let verdict = match ran.verdict.cast_signed() {
-            TCX_NEXT => Verdict::Kept,
-            TCX_DROP => Verdict::Dropped,
-            TCX_REDIRECT => Verdict::Redirected,
-            other => return Err(io::Error::other(format!("the program says {other}"))),
+        let put = |context: &mut [u8], at: usize, value: u32| {
+            context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        };
+        let context = match hook {
+            Hook::Tcx => {
+                put(&mut context, sk_buff::IFINDEX as usize, ifindex);
+                &context[..]
+            }
+            Hook::Xdp => {
+                put(&mut context, XDP_DATA_END, frame.len() as u32);
+                put(&mut context, XDP_IFINDEX, ifindex);
+                &context[..XDP_CONTEXT]
+            }
+        };
+        let ran = bpf::run_once(self.program(hook)?, frame, context, left)?;
+        let verdict = match (hook, ran.verdict.cast_signed()) {
+            (Hook::Tcx, TCX_NEXT) | (Hook::Xdp, XDP_PASS) => Verdict::Kept,
+            (Hook::Tcx, TCX_DROP) | (Hook::Xdp, XDP_DROP) => Verdict::Dropped,
+            (Hook::Tcx, TCX_REDIRECT) | (Hook::Xdp, XDP_REDIRECT) => Verdict::Redirected,
+            (_, other) => return Err(io::Error::other(format!("the program says {other}"))),
         };
         Ok((verdict, ran.duration))
     }

@@ -3,7 +3,7 @@
 use underpass_engine::in_kernel::records::{MissCause, NEXT_CSID, PSP, kind};
 use underpass_packet::{ethernet, protocol, srh};
 
-use super::emit::{ETHERNET, Emit, SKB_ADJUST_ROOM, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
 use super::input::{LINK_LOOKUP, TABLES4, TABLES6, ip4, ip6};
 use super::leave::{LONGEST, room};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Size, When};
@@ -187,7 +187,7 @@ impl Emit {
         p.compute_with(R1, Do::Add, R5);
         p.copy(R2, R1);
         p.add(R2, i32::from(SEGMENTS) + 16);
-        p.load(Size::Word, R3, R6, sk_buff::DATA_END);
+        p.load(Size::Word, R3, R6, self.context.data_end);
         p.jump_if_register(R2, When::Greater, R3, none);
         p.load(Size::Double, R2, R1, SEGMENTS);
         p.swap(R2, 64);
@@ -281,6 +281,7 @@ impl Emit {
             p.store(Size::Double, R7, ETHERNET + word, R1);
         }
         self.write_destination();
+        self.write_ethertype(ethernet::IPV6);
         self.finish();
     }
 
@@ -314,7 +315,7 @@ impl Emit {
     pub(super) fn reach_inside(&mut self, bytes: i32, shorter: Label) {
         let p = &mut self.p;
         p.compute(R2, Do::And, 0xfff);
-        p.load(Size::Word, R7, R6, sk_buff::DATA);
+        p.load(Size::Word, R7, R6, self.context.data);
         p.compute_with(R7, Do::Add, R2);
         self.reach_again(bytes, shorter);
     }
@@ -525,26 +526,28 @@ impl Emit {
         self.trim();
         let p = &mut self.p;
         let (done, again) = (p.label(), p.label());
-        p.copy(R1, R6);
         p.load(Size::Double, R2, R10, stack::AT);
-        p.set(R3, room::MAC);
-        p.set(R4, room::FIXED_GSO | room::ENCAP_L3_IPV6);
-        p.call(SKB_ADJUST_ROOM);
+        p.set(R4, room::ENCAP_L3_IPV6);
+        self.make_room();
+        let p = &mut self.p;
         p.jump_if(R0, When::Equal, 0, done);
-        // Something was put before it on this machine already: the kernel has one more header for it where no segments are
-        // to be cut and the family stays.
-        p.load(Size::Word, R1, R6, sk_buff::GSO_SIZE);
-        p.jump_if(R1, When::NotEqual, 0, room);
-        p.load(Size::Double, R1, R10, stack::FAMILY);
-        p.jump_if(R1, When::Equal, protocol::IPV6.into(), again);
-        p.jump(room);
-        p.here(again);
-        p.copy(R1, R6);
-        p.load(Size::Double, R2, R10, stack::AT);
-        p.set(R3, room::MAC);
-        p.set(R4, room::FIXED_GSO);
-        p.call(SKB_ADJUST_ROOM);
-        p.jump_if(R0, When::NotEqual, 0, room);
+        if self.hook == Hook::Tcx {
+            // Something was put before it on this machine already: the kernel has one more header for it where no segments
+            // are to be cut and the family stays.
+            p.load(Size::Word, R1, R6, sk_buff::GSO_SIZE);
+            p.jump_if(R1, When::NotEqual, 0, room);
+            p.load(Size::Double, R1, R10, stack::FAMILY);
+            p.jump_if(R1, When::Equal, protocol::IPV6.into(), again);
+            p.jump(room);
+            p.here(again);
+            p.load(Size::Double, R2, R10, stack::AT);
+            p.set(R4, 0);
+            self.make_room();
+            self.p.jump_if(R0, When::NotEqual, 0, room);
+        } else {
+            p.jump(room);
+        }
+        let p = &mut self.p;
         p.here(done);
         p.load(Size::Double, R5, R10, stack::ACTION);
         p.point(R5, R5);

@@ -22,7 +22,7 @@ use changes::Addresses;
 use lab::Namespace;
 use random::Random;
 use runner::{Came, Runner};
-use underpass_port::fast::Verdict;
+use underpass_port::fast::{Hook, Verdict};
 
 /// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -30,7 +30,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 /// Does `test` in a namespace with devices, if programs can be loaded here.
-fn with_runner(name: &'static str, test: fn(Runner)) {
+fn with_runner(name: &'static str, hook: Hook, test: fn(Runner)) {
     if !lab::may(name) {
         return;
     }
@@ -42,7 +42,7 @@ fn with_runner(name: &'static str, test: fn(Runner)) {
          link set d1 mtu 9000
          link set d2 mtu 9000
          link set d3 mtu 9000");
-    namespace.run(move || match Runner::new() {
+    namespace.run(move || match Runner::new(hook) {
         Ok(runner) => test(runner),
         Err(why) => eprintln!("SKIPPED {name}: {why}"),
     });
@@ -134,27 +134,33 @@ const PACKETS: u64 = 500;
 
 #[test]
 fn any_packet_with_any_tables() {
-    with_runner("any_packet_with_any_tables", |mut runner| {
-        let (count, first) =
-            (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
-        let mut became = Became::default();
-        for seed in first..first + count.div_ceil(PACKETS) {
-            let mut random = Random(seed);
-            runner.router.configure(&mut random);
-            for _ in 0..PACKETS {
-                let (link, frame) = packets::frame(&runner.router, &mut random);
-                became.add(runner.compare(link, &frame, &format!("seed {seed}")));
-            }
+    with_runner("any_packet_with_any_tables", Hook::Tcx, any_packet);
+}
+
+#[test]
+fn any_packet_in_a_driver() {
+    with_runner("any_packet_in_a_driver", Hook::Xdp, any_packet);
+}
+
+fn any_packet(mut runner: Runner) {
+    let (count, first) = (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
+    let mut became = Became::default();
+    for seed in first..first + count.div_ceil(PACKETS) {
+        let mut random = Random(seed);
+        runner.router.configure(&mut random);
+        for _ in 0..PACKETS {
+            let (link, frame) = packets::frame(&runner.router, &mut random);
+            became.add(runner.compare(link, &frame, &format!("seed {seed}")));
         }
-        check(&became, &runner, CARRIES);
-    });
+    }
+    check(&became, &runner, CARRIES);
 }
 
 /// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some
 /// changes. One of the tables is large.
 #[test]
 fn any_history_of_tables() {
-    with_runner("any_history_of_tables", |mut runner| {
+    with_runner("any_history_of_tables", Hook::Tcx, |mut runner| {
         let (count, seed) =
             (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
         let mut became = Became::default();
@@ -178,7 +184,7 @@ fn any_history_of_tables() {
 /// another processor: what it makes of those packets stays the same.
 #[test]
 fn tables_change_under_the_program() {
-    with_runner("tables_change_under_the_program", |mut runner| {
+    with_runner("tables_change_under_the_program", Hook::Tcx, |mut runner| {
         let changes = number("UNDERPASS_PROGRAM_PACKETS", 20_000);
         let mut random = Random(number("UNDERPASS_PROGRAM_SEED", 1) << 48);
         runner.router.configure(&mut random);
@@ -198,7 +204,7 @@ fn tables_change_under_the_program() {
                 let (mut left, mut rounds) = (Vec::new(), 0);
                 while !done.load(Relaxed) {
                     for (ifindex, frame, made) in &kept {
-                        let verdict = fast.run(frame, *ifindex, &mut left).expect("a run");
+                        let verdict = fast.run(Hook::Tcx, frame, *ifindex, &mut left).expect("a run");
                         let what = (verdict, &left) == (Verdict::Redirected, made);
                         assert!(what, "round {rounds}: {verdict:?}\n{frame:x?}\n{left:x?}\n{made:x?}");
                     }

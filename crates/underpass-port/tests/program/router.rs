@@ -168,7 +168,7 @@ impl Router {
             (rarely(), rarely(), rarely(), rarely(), rarely(), rarely());
         let leaving = [Leaving::Redirect, Leaving::Peer][random.below(2) as usize];
         let leaving = if not { Leaving::Not } else { leaving };
-        let programs = OfDevice { misses: self.stand_in, leaving };
+        let programs = OfDevice { misses: self.stand_in, leaving, xdp: random.below(10) > 0 };
         let in_vrf = self.of_links[device] > 0 && random.below(2) == 0;
         let port = (device < DEVICES).then_some(PortId(device as u16));
         Link {

@@ -11,7 +11,7 @@ use underpass_engine::tables::Writer;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Kept, Worker};
 use underpass_packet::protocol;
-use underpass_port::fast::{Fast, Verdict, arena::Arena};
+use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
 use crate::router::{DEVICES, LOCAL, Router};
@@ -36,6 +36,8 @@ pub struct Runner {
     pub router: Router,
     worker: Worker,
     pub fast: Fast,
+    /// Where the program is that is looked at.
+    pub hook: Hook,
     keep: Keep,
     now: u64,
     left: Vec<u8>,
@@ -45,7 +47,7 @@ pub struct Runner {
 
 impl Runner {
     /// In the namespace of this thread, which has the devices. `Err`: why there can be none.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(hook: Hook) -> Result<Self, String> {
         let keep = Keep::new();
         if let Some(why) = keep.without_bpf() {
             return Err(why.to_owned());
@@ -59,13 +61,13 @@ impl Runner {
         for ifindex in router.ifindexes {
             keep.set_device(ifindex, OfDevice::default()).expect("a device");
         }
-        Ok(Self { router, worker, fast, keep, now: 0, left: Vec::new(), hits: BTreeMap::new() })
+        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), hits: BTreeMap::new() })
     }
 
     /// What the program makes of a frame, if it sends it and what it makes of it is always the same.
     pub fn sends(&mut self, device: usize, frame: &[u8]) -> Option<Vec<u8>> {
         let before = self.router.writer.totals_of_programs().sent;
-        self.fast.run(frame, self.router.ifindexes[device], &mut self.left).expect("a run");
+        self.fast.run(self.hook, frame, self.router.ifindexes[device], &mut self.left).expect("a run");
         if self.router.writer.totals_of_programs().sent == before {
             return None;
         }
@@ -81,7 +83,7 @@ impl Runner {
         let ifindex = self.router.ifindexes[device];
         let before = self.counted();
         let misses = self.missed();
-        let ran = self.fast.run(frame, ifindex, &mut self.left);
+        let ran = self.fast.run(self.hook, frame, ifindex, &mut self.left);
         let verdict =
             ran.unwrap_or_else(|error| panic!("{place}: {error}: {} bytes {}", frame.len(), hex(frame)));
         let after = self.counted();
@@ -101,6 +103,13 @@ impl Runner {
             // What the program may do is cut off what is behind the packet.
             if !frame.starts_with(&self.left) || self.left.len() < end(frame) {
                 fail("a packet that the program does not carry is changed", format!("  {}", hex(&self.left)));
+            }
+            if self.hook == Hook::Xdp {
+                // The program at tcx sees it then.
+                return match (verdict, missed) {
+                    (Verdict::Kept, 0) => Came::Missed,
+                    _ => fail("it does not go on", String::new()),
+                };
             }
             let kept = self.keep.kept(ifindex, frame);
             return match (verdict, missed, kept) {

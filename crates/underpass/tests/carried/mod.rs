@@ -15,7 +15,7 @@ use underpass_engine::tables::{
     TunnelId, Writer,
 };
 use underpass_engine::worker::Worker;
-use underpass_port::fast::{Fast, Verdict, arena::Arena};
+use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice as Kept};
 
 use super::{Case, PORTS, compare, pool, send, without_own_choices};
@@ -37,7 +37,8 @@ struct Carrier {
 /// What became of inputs.
 #[derive(Default)]
 struct Became {
-    carried: u64,
+    /// By the program at tcx, and in a driver.
+    carried: [u64; 2],
     inputs: u64,
 }
 
@@ -64,7 +65,8 @@ pub fn run(group: &str, cases: Vec<Case>) -> Vec<String> {
                 failed.push(format!("{} in the kernel:{wrong}", case.name));
             }
         }
-        println!("{group}: the program carries {} of {} packets by itself", all.carried, all.inputs);
+        let [tcx, xdp] = all.carried;
+        println!("{group}: of {} packets the program carries {tcx} at tcx, {xdp} in a driver", all.inputs);
         failed
     });
     thread.join().unwrap()
@@ -106,7 +108,7 @@ impl Carrier {
     fn run(self, case: &Case, all: &mut Became, wrong: &mut String) -> Self {
         let Self { fast, _keep, writer, mut worker } = self;
         let router = Offline::over(writer, &PORTS.map(|port| port.parse().unwrap())).unwrap();
-        let programs = OfDevice { misses: 1, leaving: Leaving::Redirect };
+        let programs = OfDevice { misses: 1, leaving: Leaving::Redirect, xdp: true };
         for index in PORTS_FROM..PORTS_FROM + PORTS.len() as u32 {
             router.router().set_programs(index, Some(programs));
         }
@@ -117,22 +119,25 @@ impl Carrier {
         let mut left = Vec::new();
         for (port, (number, frame)) in &case.inputs {
             all.inputs += 1;
-            let before = carried();
-            // What ends within its first headers is given to no program here.
-            let Ok(verdict) = fast.run(frame, PORTS_FROM + u32::from(port.0), &mut left) else { continue };
-            if carried() == before {
-                continue;
+            for hook in [Hook::Tcx, Hook::Xdp] {
+                let before = carried();
+                // What ends within its first headers is given to no program here.
+                let ran = fast.run(hook, frame, PORTS_FROM + u32::from(port.0), &mut left);
+                let Ok(verdict) = ran else { continue };
+                if carried() == before {
+                    continue;
+                }
+                all.carried[usize::from(hook == Hook::Xdp)] += 1;
+                // The addresses before a frame say by which port it leaves.
+                let sent = send(&mut worker, &[(*port, frame)], case.time(*number)).concat();
+                let by_program = match verdict {
+                    Verdict::Redirected => vec![without_own_choices(left.clone())],
+                    Verdict::Dropped => Vec::new(),
+                    Verdict::Kept => panic!("counted and kept"),
+                };
+                let place = format!("in {number} ({}), by the program at {hook:?}", case.label(*number));
+                compare(wrong, &place, &sent, &by_program);
             }
-            all.carried += 1;
-            // The addresses before a frame say by which port it leaves.
-            let sent = send(&mut worker, &[(*port, frame)], case.time(*number)).concat();
-            let by_program = match verdict {
-                Verdict::Redirected => vec![without_own_choices(left.clone())],
-                Verdict::Dropped => Vec::new(),
-                Verdict::Kept => panic!("counted and kept"),
-            };
-            let place = format!("in {number} ({}), by the program", case.label(*number));
-            compare(wrong, &place, &sent, &by_program);
         }
         let (empty, ..) = Writer::new(0);
         let mut writer = router.router().exchange_engine(empty);
