@@ -115,18 +115,23 @@ fn datagrams_keep_their_borders() {
             socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             socket
         });
-        a.run(move || {
-            let raw = Raw::open("a0");
-            (0..ROW * ROWS).for_each(|number| raw.send(&frame(number, ipv6)));
-        });
-        let (got, times) = datagrams(&socket);
-        assert_eq!(got.len(), ROW * ROWS, "IPv6: {ipv6}, at once: {at_once}");
-        for (number, datagram) in got.iter().enumerate() {
-            let sent = frame(number, ipv6);
-            assert!(datagram[..] == sent[if ipv6 { 62 } else { 42 }..], "datagram {number}");
+        // How many come together is the machine's affair: where each is forwarded before the next comes, none do.
+        for round in 0.. {
+            a.run(move || {
+                let raw = Raw::open("a0");
+                (0..ROW * ROWS).for_each(|number| raw.send(&frame(number, ipv6)));
+            });
+            let (got, times) = datagrams(&socket);
+            assert_eq!(got.len(), ROW * ROWS, "IPv6: {ipv6}, at once: {at_once}");
+            for (number, datagram) in got.iter().enumerate() {
+                let sent = frame(number, ipv6);
+                assert!(datagram[..] == sent[if ipv6 { 62 } else { 42 }..], "datagram {number}");
+            }
+            if if at_once { times < ROW * ROWS } else { times == ROW * ROWS } {
+                break;
+            }
+            assert!(at_once && round < 50, "{times} receives");
         }
-        // How many came together is the machine's affair, that any did is not.
-        assert!(if at_once { times < ROW * ROWS } else { times == ROW * ROWS }, "{times} receives");
     }
     drop(host);
     let seen = forwarder.stop();

@@ -177,7 +177,7 @@ pub fn ping(host: &Namespace, address: &str, count: u32) -> Result<(), String> {
 
 /// The same; how many were sent until as many were answered.
 pub fn pings(host: &Namespace, address: &str, count: u32) -> Result<usize, String> {
-    let line = format!("ping -n -c {count} -i 0.02 -w {} {address}", 3 + count / 50);
+    let line = format!("ping -n -c {count} -i 0.02 -w {} {address}", 10 + count / 10);
     let outcome = host.outcome(&line).unwrap();
     // It goes on until it has as many answers, sometimes one more: behind a lost one there would be others.
     let mut answered: Vec<u32> = outcome

@@ -112,7 +112,7 @@ fn a_router_that_is_killed_is_there_again() {
     let [state_text, config_text] = [&state, &config].map(|path| path.to_str().unwrap());
     let router = line.start(&["--state", state_text, "--config", config_text]);
     settle(&line.hosts[0], "10.0.2.2", Duration::from_secs(30)).unwrap();
-    ping(&line.hosts[0], "fd00:2::2", 3).unwrap();
+    settle(&line.hosts[0], "fd00:2::2", Duration::from_secs(30)).unwrap();
     let program = net::program().display();
     let saved = || line.router.run(&format!("{program} save")).unwrap();
     let lines = saved();
