@@ -82,6 +82,8 @@ enum Kind {
     Workers(DriverName),
     /// Underpass with its fast path.
     FastPath,
+    /// Underpass with its fast path in the drivers of devices.
+    InDriver,
 }
 
 impl Kind {
@@ -90,6 +92,7 @@ impl Kind {
             Self::Kernel => "the kernel's router",
             Self::Workers(_) => "Underpass without the fast path",
             Self::FastPath => "Underpass with the fast path",
+            Self::InDriver => "Underpass with the fast path in drivers",
         }
     }
 
@@ -100,6 +103,7 @@ impl Kind {
             Self::Workers(DriverName::Packet) => Some(&["--fast-path", "off", "--driver", "packet"]),
             Self::Workers(DriverName::Xdp) => Some(&["--fast-path", "off", "--driver", "xdp"]),
             Self::FastPath => Some(&["--fast-path", "auto"]),
+            Self::InDriver => Some(&["--fast-path", "xdp"]),
         }
     }
 }
@@ -112,6 +116,8 @@ enum SinkKind {
     Plain,
     /// At tcx, in the station that they are for.
     Neighbour,
+    /// In the driver of the station that they are for.
+    Driver,
 }
 
 /// The cores of the generator and of the router.
@@ -163,12 +169,20 @@ fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<(
     pin_to(cores.generator)?;
     eprintln!("generator on core {}, router on core {}", cores.generator, cores.router);
     let mut sinks = Vec::new();
-    for sink in [SinkKind::Plain, SinkKind::Neighbour] {
+    let workers = Kind::Workers(args.driver);
+    for sink in [SinkKind::Plain, SinkKind::Neighbour, SinkKind::Driver] {
         let mut chains = Vec::new();
         let mut leaving = None;
-        for kind in [Kind::Kernel, Kind::Workers(args.driver), Kind::FastPath] {
-            let chain = Chain::new(kind, sink, cores).with_context(|| kind.name())?;
-            if matches!(kind, Kind::FastPath) {
+        let kinds: &[(Kind, SinkKind)] = match sink {
+            // What the kernel's own router sends would have to be made into other buffers there.
+            SinkKind::Driver => &[(Kind::Kernel, SinkKind::Neighbour), (Kind::InDriver, sink)],
+            SinkKind::Plain | SinkKind::Neighbour => {
+                &[(Kind::Kernel, sink), (workers, sink), (Kind::FastPath, sink)]
+            }
+        };
+        for (kind, at) in kinds.iter().copied() {
+            let chain = Chain::new(kind, at, cores).with_context(|| kind.name())?;
+            if matches!(kind, Kind::FastPath | Kind::InDriver) {
                 match chain.leaving()? {
                     Ok(by) => leaving = Some(by),
                     Err(why) => {
@@ -181,16 +195,16 @@ fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<(
             chains.push(chain);
         }
         report.sinks.push(SinkReport { sink, fast_path: leaving });
-        sinks.push(chains);
+        sinks.push((sink, chains));
     }
     for case in cases {
-        for chains in &sinks {
-            let Some(first) = chains.first() else { continue };
-            eprintln!("{}, {} sink …", case.name, first.sink_kind.name());
-            report.cases.push(measure(case, chains, args.rounds, cores).with_context(|| case.name)?);
+        for (sink, chains) in &sinks {
+            eprintln!("{}, {} sink …", case.name, sink.name());
+            let record = measure(case, (*sink, chains), args.rounds, cores).with_context(|| case.name)?;
+            report.cases.push(record);
         }
     }
-    for chain in sinks.into_iter().flatten() {
+    for chain in sinks.into_iter().flat_map(|(_, chains)| chains) {
         chain.stop()?;
     }
     sched_setaffinity(Pid::from_raw(0), &everywhere)?;
@@ -202,12 +216,18 @@ impl SinkKind {
         match self {
             Self::Plain => "plain",
             Self::Neighbour => "neighbour",
+            Self::Driver => "driver",
         }
     }
 }
 
 /// The rates of one case through each router with the same sink, in turns.
-fn measure(case: &Case, chains: &[Chain], rounds: u16, cores: Cores) -> anyhow::Result<Record> {
+fn measure(
+    case: &Case,
+    (sink, chains): (SinkKind, &[Chain]),
+    rounds: u16,
+    cores: Cores,
+) -> anyhow::Result<Record> {
     let mut kernel: Option<Vec<u8>> = None;
     for chain in chains {
         let frame = chain.sample(&case.frame, cores).with_context(|| chain.kind.name())?;
@@ -246,10 +266,10 @@ fn measure(case: &Case, chains: &[Chain], rounds: u16, cores: Cores) -> anyhow::
     };
     Ok(Record {
         name: case.name,
-        sink: chains.first().context("no router")?.sink_kind,
+        sink,
         kernel: figures(|kind| matches!(kind, Kind::Kernel)).context("the kernel's router is missing")?,
-        workers: figures(|kind| matches!(kind, Kind::Workers(_))).context("workers are missing")?,
-        fast_path: figures(|kind| matches!(kind, Kind::FastPath)),
+        workers: figures(|kind| matches!(kind, Kind::Workers(_))),
+        fast_path: figures(|kind| matches!(kind, Kind::FastPath | Kind::InDriver)),
     })
 }
 

@@ -13,5 +13,5 @@ pub(crate) mod tunnel;
 mod umem;
 
 pub use flood::{Flood, receive_by_polling};
-pub use sink::Sink;
+pub use sink::{DriverSink, Sink};
 pub use umem::{LONGEST, Memory};

@@ -19,7 +19,7 @@ use underpass_daemon::{
     live::FastPathStats,
     testbed::{Namespace, Router, join},
 };
-use underpass_port::xdp::{Flood, Sink, receive_by_polling};
+use underpass_port::xdp::{DriverSink, Flood, Sink, receive_by_polling};
 
 use super::super::clock::pin_to;
 use super::threads::{Rank, Threads, polls, rank};
@@ -64,7 +64,7 @@ impl Chain {
         let sink = match sink_kind {
             // To the other end of a pair that is in the same namespace, packets are redirected plainly.
             SinkKind::Plain => namespace.clone(),
-            SinkKind::Neighbour => Namespace::new("sink")?,
+            SinkKind::Neighbour | SinkKind::Driver => Namespace::new("sink")?,
         };
         join(&namespace, cases::IN, &generator, cases::GENERATOR)?;
         join(&namespace, cases::OUT, &sink, cases::SINK)?;
@@ -72,6 +72,11 @@ impl Chain {
         let (last, drop) = match sink_kind {
             SinkKind::Plain => ("04", None),
             SinkKind::Neighbour => ("99", Some(sink.enter(|| Sink::at(cases::SINK))??)),
+            SinkKind::Driver => {
+                // By polling, so that it takes what a program in a driver sends.
+                sink.enter(|| receive_by_polling(cases::SINK))??;
+                ("99", None)
+            }
         };
         sink.run(&format!("ip link set {} address 02:00:00:00:00:{last} up", cases::SINK))?;
         namespace.run(&format!(
@@ -145,7 +150,7 @@ impl Chain {
                 match buffer.get(..length) {
                     Some(found) if found.starts_with(&cases::NEIGHBOUR) => {
                         let now = self.fast_path()?;
-                        if matches!(self.kind, Kind::FastPath) && now.hits == before.hits {
+                        if matches!(self.kind, Kind::FastPath | Kind::InDriver) && now.hits == before.hits {
                             bail!("workers carry it: {:?}", now.misses);
                         }
                         return Ok(found.to_owned());
@@ -185,6 +190,10 @@ impl Chain {
     /// How many frames come out when more go in than the router can take.
     pub fn rate(&self, frame: &[u8], cores: Cores) -> anyhow::Result<Rate> {
         let mut count = FRAMES;
+        let _drop = match self.sink_kind {
+            SinkKind::Driver => Some(self.sink.enter(|| DriverSink::at(cases::SINK))??),
+            SinkKind::Plain | SinkKind::Neighbour => None,
+        };
         loop {
             let counted = thread::scope(|scope| {
                 let sender = scope.spawn(|| self.send(frame, count, cores));

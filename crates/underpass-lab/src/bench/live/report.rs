@@ -23,8 +23,8 @@ pub(super) struct Record {
     pub name: &'static str,
     pub sink: SinkKind,
     pub kernel: Figures,
-    /// Underpass without its fast path.
-    pub workers: Figures,
+    /// Underpass without its fast path. `None`: not measured with this sink.
+    pub workers: Option<Figures>,
     /// Underpass with it. `None`: this kernel cannot.
     pub fast_path: Option<Figures>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Record {
 #[derive(Serialize)]
 pub(super) struct SinkReport {
     pub sink: SinkKind,
-    /// How the fast path leaves: `tcx`, a plain redirect, or `tcx-peer`, a peer redirect.
+    /// How the fast path leaves: `tcx`, a plain redirect, or `tcx-peer`, a peer redirect; `xdp`, from driver to driver.
     pub fast_path: Option<String>,
 }
 
@@ -92,16 +92,14 @@ impl Report {
                 "ratio"
             )?;
             for case in self.cases.iter().filter(|case| case.sink == *sink) {
-                let Figures { per_cpu_second, ratio, .. } = &case.workers;
-                write!(
-                    table,
-                    "{:<12} {:>9.0} {:>10.0} {ratio:>6.2}",
-                    case.name,
-                    case.kernel.per_cpu_second / 1e3,
-                    per_cpu_second / 1e3
-                )?;
-                if let Some(Figures { per_cpu_second, ratio, .. }) = &case.fast_path {
-                    write!(table, " {:>10.0} {ratio:>6.2}", per_cpu_second / 1e3)?;
+                write!(table, "{:<12} {:>9.0}", case.name, case.kernel.per_cpu_second / 1e3)?;
+                for figures in [&case.workers, &case.fast_path] {
+                    match figures {
+                        Some(Figures { per_cpu_second, ratio, .. }) => {
+                            write!(table, " {:>10.0} {ratio:>6.2}", per_cpu_second / 1e3)?;
+                        }
+                        None => write!(table, " {:>10} {:>6}", "-", "-")?,
+                    }
                 }
                 writeln!(table)?;
             }

@@ -19,7 +19,15 @@ struct Row {
 
 #[derive(Deserialize)]
 struct Live {
+    sinks: Vec<Sink>,
     cases: Vec<Case>,
+    tcp: Vec<Tcp>,
+}
+
+#[derive(Deserialize)]
+struct Sink {
+    sink: String,
+    fast_path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -27,13 +35,29 @@ struct Case {
     name: String,
     sink: String,
     kernel: Figures,
-    workers: Figures,
+    workers: Option<Figures>,
     fast_path: Option<Figures>,
 }
 
 #[derive(Deserialize)]
 struct Figures {
-    pps: f64,
+    per_cpu_second: f64,
+    ratio: f64,
+}
+
+#[derive(Deserialize)]
+struct Tcp {
+    name: String,
+    base: String,
+    kernel: Option<Stream>,
+    workers: Stream,
+    fast_path: Option<Stream>,
+}
+
+#[derive(Deserialize)]
+struct Stream {
+    gbps: f64,
+    ratio: f64,
 }
 
 /// What the document has: the scenario, packets a second, and their standard deviation.
@@ -64,18 +88,7 @@ pub fn section(printed: &[String]) -> anyhow::Result<Section> {
         &["End.DX2", "document: packets/s", "", "Underpass: packets/s", "", "clocks a packet"],
         &rows,
     );
-    let rows: Vec<_> = live
-        .cases
-        .iter()
-        .filter(|case| case.sink == "plain")
-        .map(|case| {
-            // As it is without options: with the fast path where there is one.
-            let pps = [case.kernel.pps, case.fast_path.as_ref().unwrap_or(&case.workers).pps];
-            let [kernel, ours] = pps.map(thousands);
-            vec![case.name.clone(), kernel, ours, format!("{:.2}", pps[1] / pps[0])]
-        })
-        .collect();
-    let live = table(1, &["through devices", "this kernel: packets/s", "Underpass", "ratio"], &rows);
+    let live = through_devices(&live);
     let title = "Packets a second, of those without counters, in percent".to_owned();
     let drawing = bars::svg(&Bars { title, series: vec!["document", "Underpass"], groups })?;
     Ok(Section {
@@ -87,4 +100,48 @@ pub fn section(printed: &[String]) -> anyhow::Result<Section> {
         body: format!("{memory}\n{live}"),
         plots: vec![("counters", drawing)],
     })
+}
+
+/// The rates of packets by sink, and those of TCP.
+fn through_devices(live: &Live) -> String {
+    let mut text = String::new();
+    let figure = |figures: Option<&Figures>| match figures {
+        Some(Figures { per_cpu_second, ratio }) => [thousands(per_cpu_second / 1e3), format!("{ratio:.2}")],
+        None => ["-", "-"].map(str::to_owned),
+    };
+    for Sink { sink, fast_path } in &live.sinks {
+        let rows: Vec<_> = live
+            .cases
+            .iter()
+            .filter(|case| case.sink == *sink)
+            .map(|case| {
+                let kernel = thousands(case.kernel.per_cpu_second / 1e3);
+                let [workers, fast] =
+                    [&case.workers, &case.fast_path].map(|figures| figure(figures.as_ref()));
+                [&[case.name.clone(), kernel][..], &workers, &fast].concat()
+            })
+            .collect();
+        let title = format!("{sink} sink");
+        let by = fast_path.as_deref().unwrap_or("fast path");
+        text += &table(1, &[&title, "this kernel", "workers", "ratio", by, "ratio"], &rows);
+        text.push('\n');
+    }
+    let stream = |stream: Option<&Stream>| match stream {
+        Some(Stream { gbps, ratio }) => [format!("{gbps:.2}"), format!("{ratio:.2}")],
+        None => ["-", "-"].map(str::to_owned),
+    };
+    let rows: Vec<_> = live
+        .tcp
+        .iter()
+        .map(|row| {
+            let [kernel, _] = stream(row.kernel.as_ref());
+            let (workers, fast) = (stream(Some(&row.workers)), stream(row.fast_path.as_ref()));
+            [&[row.name.clone(), kernel][..], &workers, &fast, std::slice::from_ref(&row.base)].concat()
+        })
+        .collect();
+    text + &table(
+        1,
+        &["TCP over", "this kernel", "workers", "ratio", "fast path", "ratio", "ratios to"],
+        &rows,
+    )
 }
