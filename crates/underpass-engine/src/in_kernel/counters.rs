@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::records::MissCause;
 use super::region::Region;
-use crate::counters::{Count, CounterId, Direction, TcCount, TcCounterId, Totals};
+use crate::counters::{Count, CounterId, Direction, MplsCount, TcCount, TcCounterId, Totals};
 use crate::drops::DropReason;
 use crate::lpm::Words;
 use crate::tables::LinkId;
@@ -21,6 +21,8 @@ pub const SENT: u32 = RECEIVED + 8;
 pub const MISSES: u32 = RECEIVED + 64;
 /// Where it counts for traffic control: 64 bytes a counter, as [`TcCount`].
 pub const TC: u32 = 1 << 15;
+/// Where it counts the labelled packets of links: packets and bytes received, packets and bytes sent.
+pub const LABELLED: u32 = 1 << 18;
 /// Where it counts for links: 32 bytes each way; packets, bytes, errors, drops.
 pub const LINKS: u32 = 1 << 19;
 /// Where it counts for objects: 32 bytes each; packets, bytes, errors.
@@ -61,6 +63,7 @@ impl ProgramCounters {
     pub(crate) fn reserve_link(&self, link: LinkId) {
         if link.0 < MOST_LINKS {
             self.touch(link_at(link, Direction::Receive));
+            self.touch(labelled_at(link));
         }
     }
 
@@ -92,6 +95,16 @@ impl ProgramCounters {
     /// What was counted for a link.
     pub(crate) fn link(&self, link: LinkId, way: Direction) -> Count {
         if link.0 < MOST_LINKS { self.count_at(link_at(link, way)) } else { Count::default() }
+    }
+
+    /// What was counted for a link's labelled packets.
+    pub(crate) fn labelled(&self, link: LinkId) -> MplsCount {
+        if link.0 >= MOST_LINKS {
+            return MplsCount::default();
+        }
+        let [rx_packets, rx_bytes, tx_packets, tx_bytes] =
+            [0, 8, 16, 24].map(|byte| self.sum(labelled_at(link) + byte));
+        MplsCount { rx_packets, rx_bytes, tx_packets, tx_bytes, ..MplsCount::default() }
     }
 
     /// What was counted for an object.
@@ -140,6 +153,11 @@ impl ProgramCounters {
 /// Where a link is counted.
 pub(crate) fn link_at(link: LinkId, way: Direction) -> u32 {
     LINKS + link.0 * 64 + way as u32 * 32
+}
+
+/// Where a link's labelled packets are counted.
+pub(crate) fn labelled_at(link: LinkId) -> u32 {
+    LABELLED + link.0 * 32
 }
 
 /// Where an object is counted. `None`: no program counts for it.

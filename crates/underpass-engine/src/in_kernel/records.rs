@@ -9,16 +9,19 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
+use underpass_packet::mpls::Entry;
+
 use super::Programs;
 use super::counters::{self, ProgramCounters};
+use super::labels::ProgramLabels;
 use super::tunnels;
 use crate::counters::{CounterId, Direction};
 use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Lookup, LookupId, Multipath,
-    NextHopId, StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, LabelAction, Link, LinkId, Lookup, LookupId,
+    Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -98,6 +101,9 @@ pub mod kind {
     pub const LOCAL: u8 = 14;
     /// Multipath: how many paths at 2; from 8 on, of each the bound of the hash and the slot of its action.
     pub const MULTIPATH: u8 = 15;
+    /// Labels: the slot of the next hop at 8, at 12 their TTL, or 0 for that of the packet; the entries from 16 on, their
+    /// length at 2.
+    pub const PUSH: u8 = 16;
 }
 
 /// End, End.X, End.T: penultimate segment pop.
@@ -119,6 +125,11 @@ pub const FORWARD6: u16 = 16;
 pub const IN_VRF: u16 = 32;
 /// Packets may be sent by it from within the driver of another device.
 pub const XDP_OUT: u16 = 64;
+/// Labelled packets that come in are forwarded.
+pub const LABELS: u16 = 128;
+
+/// Most labels that a program puts on a packet.
+pub const MOST_LABELS: usize = 8;
 
 /// What a program may do with packets that leave by a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,7 +166,7 @@ pub struct Places {
     pub sizes: u32,
     /// What is so for all packets: at 0 the bits of the first word of an IPv4 header that must be those of version 4 and no
     /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets; at 8, while they are
-    /// to get those of tunnels.
+    /// to get those of tunnels; at 16 the bits that a label takes over from the one whose place it takes.
     pub common: u32,
     /// Ends of tunnels, by a hash of what they are found by.
     pub ends: u32,
@@ -165,6 +176,10 @@ pub struct Places {
     pub narrow: u32,
     /// The counters of the first processor.
     pub counters: u32,
+    /// Slots of next hops, by their numbers.
+    pub next_hops: u32,
+    /// Words of labels, and their counters of the first processor: [`super::labels`]. `None`: programs know no labels.
+    pub labels: Option<(u32, u32)>,
 }
 
 /// Most paths of a multipath route that programs choose among.
@@ -177,6 +192,8 @@ const LINK_BITS: u32 = counters::MOST_LINKS.trailing_zeros();
 const LOOKUP_BITS: u32 = 16;
 const NEXT_HOP_BITS: u32 = 20;
 const ACTION_BITS: u32 = 24;
+/// Words of 32 bits for what is so for all packets, as a power of two.
+const COMMON_BITS: u32 = 3;
 /// Words for records, as a power of two.
 const RECORD_BITS: u32 = 25;
 /// Words for the nodes of tries.
@@ -199,6 +216,8 @@ pub(crate) struct Records {
     sizes: Words,
     common: Words<AtomicU32>,
     pub(crate) counters: ProgramCounters,
+    /// `None`: the region has no room for them.
+    pub(crate) labels: Option<ProgramLabels>,
     wait: Box<dyn Fn() + Send>,
 }
 
@@ -219,7 +238,7 @@ impl Records {
         };
         Some(Self {
             sizes,
-            common: there(2)?,
+            common: there(COMMON_BITS)?,
             interfaces: there(INTERFACE_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
             lookups: Words::within(&region, LOOKUP_BITS)?,
@@ -230,6 +249,7 @@ impl Records {
             fou_ports: there(u16::BITS)?,
             blocks: Arena::within(&region, RECORD_BITS)?,
             counters: ProgramCounters::new(&region, processors)?,
+            labels: ProgramLabels::new(&region, processors),
             wait,
         })
     }
@@ -246,7 +266,21 @@ impl Records {
             ends: self.ends.offset(),
             fou_ports: self.fou_ports.offset(),
             narrow: 0,
+            next_hops: self.next_hops.offset(),
+            labels: self.labels.as_ref().map(ProgramLabels::places),
         }
+    }
+
+    /// What a label is to lead to from now on.
+    pub(crate) fn set_label(&self, label: u32, action: Option<LabelAction>) {
+        if let Some(labels) = &self.labels {
+            labels.set(label, action, self.next_hops.len());
+        }
+    }
+
+    /// Which bits a label takes over from the one whose place it takes: [`LabelTable::kept`](crate::tables::LabelTable).
+    pub(crate) fn set_kept_of_labels(&self, kept: u32) {
+        self.common.word(4).store(kept, Relaxed);
     }
 
     /// Has workers get the packets of all tunnels, or no longer.
@@ -319,7 +353,7 @@ impl Records {
             flags |= if device.xdp { XDP_OUT } else { 0 };
         }
         flags |= if link.forward4 { FORWARD4 } else { 0 } | if link.forward6 { FORWARD6 } else { 0 };
-        flags |= if link.in_vrf { IN_VRF } else { 0 };
+        flags |= if link.in_vrf { IN_VRF } else { 0 } | if link.mpls { LABELS } else { 0 };
         let [a, b, c, d, e, f] = link.mac;
         Some(vec![
             pair(link.ifindex, flags.into()),
@@ -411,8 +445,25 @@ impl Records {
                 Some(vec![kind::TUNNEL.into(), pair(inside4, inside6), pair(*mtu, 0)])
             }
             Action::Headend(policy) => self.headend(policy),
+            Action::Push(push) => self.push(push),
             _ => None,
         }
+    }
+
+    fn push(&self, push: &Push) -> Option<Vec<u64>> {
+        // A TTL of 0 would be that of the packet.
+        if push.labels.len() > MOST_LABELS * Entry::LEN || push.ttl == Some(0) {
+            return None;
+        }
+        let (next_hop, ttl) = (self.next_hops.slot(push.next_hop.0)?, push.ttl.unwrap_or(0));
+        let mut record =
+            vec![u64::from(kind::PUSH) | (push.labels.len() as u64) << 16, pair(next_hop, ttl.into())];
+        record.extend(push.labels.chunks(WORD).map(|labels| {
+            let mut word = [0; WORD];
+            word.iter_mut().zip(labels).for_each(|(to, from)| *to = *from);
+            u64::from_ne_bytes(word)
+        }));
+        Some(record)
     }
 
     /// Byte 1: flavours; 4: the number of the SID's counter, 1 more (two bytes); from 8 on what its behaviour needs; 32:

@@ -77,7 +77,7 @@ const NEXT_HOP: u64 = (1 << 22) - 1;
 
 impl LabelAction {
     #[inline(always)]
-    const fn to_word(self) -> u64 {
+    pub(crate) const fn to_word(self) -> u64 {
         let to = match self {
             Self::Swap { next_hop, .. } | Self::SwapPush { next_hop, .. } | Self::Pop { next_hop, .. } => {
                 next_hop.0 as u64

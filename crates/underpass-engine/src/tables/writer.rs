@@ -405,12 +405,17 @@ impl Writer {
     fn sum_mpls(&self, id: LinkId) -> MplsCount {
         let mut sum = MplsCount::default();
         self.counters.iter().for_each(|counters| sum += counters.read_mpls(id));
+        self.records.iter().for_each(|records| sum += records.counters.labelled(id));
         sum
     }
 
     /// What packets with a label have counted since the router was started, summed over the workers.
     pub fn label_count(&self, label: u32) -> Count {
-        self.counted(CounterId::of_label(label))
+        let labels = self.records.iter().filter_map(|records| records.labels.as_ref());
+        labels.fold(self.counted(CounterId::of_label(label)), |mut sum, labels| {
+            sum += labels.count(label);
+            sum
+        })
     }
 
     fn sum_link(&self, id: LinkId, way: Direction) -> Count {

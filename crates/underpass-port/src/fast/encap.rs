@@ -175,7 +175,7 @@ impl Emit {
     }
 
     /// Takes 1 from the TTL or hop limit of the packet behind the outer header.
-    fn lower_inside(&mut self, inside6: bool) {
+    pub(super) fn lower_inside(&mut self, inside6: bool) {
         let gone = self.p.label();
         let p = &mut self.p;
         p.load(Size::Word, R7, R6, self.context.data);

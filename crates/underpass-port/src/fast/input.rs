@@ -98,10 +98,14 @@ impl Emit {
         p.compute(R2, Do::ShiftLeft, 16);
         p.jump_if(R2, When::NotEqual, 0, frame);
         p.load(Size::Half, R2, R7, 12);
-        let (six, four) = (p.label(), p.label());
+        let [six, four, labelled] = std::array::from_fn(|_| p.label());
         p.jump_if(R2, When::Equal, ethernet::IPV6.to_be().into(), six);
         p.jump_if(R2, When::Equal, ethernet::IPV4.to_be().into(), four);
+        p.jump_if(R2, When::Equal, ethernet::MPLS.to_be().into(), labelled);
         p.jump(frame);
+        p.here(labelled);
+        self.labelled();
+        let p = &mut self.p;
         p.here(six);
         self.input6();
         self.p.here(four);
@@ -178,8 +182,11 @@ impl Emit {
         for decapsulating in [kind::DX4, kind::DX6, kind::DT4, kind::DT6, kind::DT46] {
             p.jump_if(R2, When::Equal, decapsulating.into(), decapsulate);
         }
-        let action = self.because(MissCause::Action);
+        let (action, push) = (self.because(MissCause::Action), self.p.label());
+        self.p.jump_if(R2, When::Equal, kind::PUSH.into(), push);
         self.p.jump(action);
+        self.p.here(push);
+        self.push_labels(true);
 
         self.p.here(multipath);
         self.choose_path();
@@ -255,8 +262,11 @@ impl Emit {
         p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
         p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
         p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
-        let action = self.because(MissCause::Action);
+        let (action, push) = (self.because(MissCause::Action), self.p.label());
+        self.p.jump_if(R2, When::Equal, kind::PUSH.into(), push);
         self.p.jump(action);
+        self.p.here(push);
+        self.push_labels(false);
 
         self.p.here(multipath);
         self.choose_path();

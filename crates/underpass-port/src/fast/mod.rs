@@ -12,6 +12,7 @@ mod features;
 mod hash;
 mod input;
 mod leave;
+mod mpls;
 mod multipath;
 mod run;
 mod srv6;

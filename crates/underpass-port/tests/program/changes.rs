@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_engine::tables::{Fib4Id, Fib6Id, Lookup, Rule, RuleAction};
 use underpass_packet::protocol;
 
+use crate::labels::{self, LABELS};
 use crate::random::Random;
 use crate::router::{
     ACTIONS, DEVICES, LOCAL_ACTION, NEXT_HOPS, ROUTES, Route, Router, VRFS, Vrf, address4, address6, any_vrf,
@@ -24,6 +25,8 @@ impl Router {
         (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
         (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
         (0..ACTIONS).for_each(|action| self.change_action(action, random));
+        (0..LABELS).for_each(|label| self.change_label(label, random));
+        self.writer.set_uniform_classes(random.below(10) == 0);
         for vrf in 0..VRFS {
             let count = random.below(ROUTES);
             (0..count).for_each(|_| self.add_route(vrf, random));
@@ -93,7 +96,7 @@ impl Router {
     pub fn change(&mut self, random: &mut Random) {
         let (vrf, of) = (random.below(VRFS as u64) as usize, random.next() as usize);
         self.writer.set_aside(false);
-        match random.below(400) {
+        match random.below(421) {
             0..200 => self.add_route(vrf, random),
             200..300 => self.remove_route(vrf, random),
             300..340 => self.change_next_hop(of % NEXT_HOPS, random),
@@ -102,6 +105,8 @@ impl Router {
             384..387 => self.change_fou_port(of % PORTS.len(), random),
             387..393 => self.change_link(of % (DEVICES + TUNNELS), random),
             393..396 => self.order(vrf, random),
+            400..420 => self.change_label(of % LABELS, random),
+            420 => self.writer.set_uniform_classes(random.below(4) == 0),
             396 => self.empty(vrf),
             397 => self.remake(vrf, random),
             398 => self.writer.set_aside(true),
@@ -213,6 +218,11 @@ impl Router {
         let slot = &mut self.tunnels[number];
         self.writer.set_tunnel(slot.0, tunnel.clone());
         slot.1 = tunnel;
+    }
+
+    fn change_label(&mut self, label: usize, random: &mut Random) {
+        let action = labels::action(self, random);
+        self.writer.set_label(labels::number(label), action);
     }
 
     fn change_fou_port(&mut self, number: usize, random: &mut Random) {

@@ -8,6 +8,7 @@
 mod changes;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod labels;
 mod packets;
 #[path = "../../../underpass-lab/src/random.rs"]
 mod random;
@@ -115,6 +116,10 @@ const CARRIES: &[&str] = &[
     "End.DT46, no SRH",
 ];
 
+/// And this in a driver. At tcx labels are only swapped.
+const CARRIES_IN_DRIVER: &[&str] =
+    &["label swapped", "label swapped for two", "label popped", "IPv4 labelled", "IPv6 labelled"];
+
 /// Prints what became of packets. Enough of them were the program's, and of every kind.
 fn check(became: &Became, runner: &Runner, kinds: &[&str]) {
     println!("{became:?}\nmisses: {}\n{:#?}", runner.misses(), runner.hits);
@@ -153,7 +158,11 @@ fn any_packet(mut runner: Runner) {
             became.add(runner.compare(link, &frame, &format!("seed {seed}")));
         }
     }
-    check(&became, &runner, CARRIES);
+    let more = match runner.hook {
+        Hook::Tcx => &CARRIES_IN_DRIVER[..1],
+        Hook::Xdp => CARRIES_IN_DRIVER,
+    };
+    check(&became, &runner, &[CARRIES, more].concat());
 }
 
 /// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_engine::tables::{Action, Behaviour, TunnelKind};
 use underpass_packet::{IntoBytes, ethernet, ipv4, ipv6, protocol, srh};
 
+use crate::labels;
 use crate::random::Random;
 use crate::router::{DEVICES, Route, Router, address4, address6, mac};
 use crate::tunnels::{self, TUNNELS};
@@ -16,10 +17,10 @@ const LONGEST: usize = 3300;
 pub fn frame(router: &Router, random: &mut Random) -> (usize, Vec<u8>) {
     let device = random.below(DEVICES as u64) as usize;
     let vrf = router.of_links[device];
-    let (ethertype, packet) = if random.below(3) == 0 {
-        (ethernet::IPV4, packet4(router, vrf, random, 0))
-    } else {
-        (ethernet::IPV6, packet6(router, vrf, random, 0))
+    let (ethertype, packet) = match random.below(20) {
+        0..3 => labels::packet(router, vrf, random),
+        3..9 => (ethernet::IPV4, packet4(router, vrf, random, 0)),
+        _ => (ethernet::IPV6, packet6(router, vrf, random, 0)),
     };
     let station = match random.below(100) {
         0 => [0xff; 6],
@@ -190,7 +191,7 @@ fn hops(random: &mut Random) -> u8 {
     }
 }
 
-fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
+pub fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
     if depth == 0 && random.below(4) == 0 {
         return tunnelled(router, random);
     }
@@ -246,7 +247,7 @@ fn tunnelled(router: &Router, random: &mut Random) -> Vec<u8> {
     [header.as_bytes(), &payload].concat()
 }
 
-fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
+pub fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
     let aim = match random.below(4) {
         _ if depth > 0 => Aim::Forward,
         0 => Aim::Any,

@@ -8,12 +8,13 @@ use underpass_engine::hmac::Require;
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId, Headend,
-    HeadendMode, IoamLink, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite,
-    Tunnel, TunnelId, TunnelRoute, Via, Writer,
+    HeadendMode, IoamLink, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop,
+    NextHopId, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
 
+use crate::labels;
 use crate::random::Random;
 use crate::tunnels::{self, PORTS, TUNNELS};
 
@@ -132,6 +133,16 @@ impl Router {
 
     /// What the destination of a packet leads to that comes in by a device, by name.
     pub fn leads(&self, device: usize, frame: &[u8]) -> String {
+        if frame[12] == 0x88 {
+            let label = u32::from_be_bytes(frame[14..18].try_into().unwrap()) >> 12;
+            return match self.writer.label(label) {
+                Some(LabelAction::Swap { .. }) => "label swapped",
+                Some(LabelAction::SwapPush { .. }) => "label swapped for two",
+                Some(LabelAction::Pop { .. }) => "label popped",
+                _ => "label",
+            }
+            .to_owned();
+        }
         let order = &self.vrfs[self.of_links[device]].order;
         let id = if frame[12] == 0x08 {
             let to = Ipv4Addr::from_octets(frame[30..34].try_into().unwrap());
@@ -151,6 +162,7 @@ impl Router {
                 format!("{family} into {:?}{over}", tunnel.kind)
             }
             Some(Action::Discard(_)) => format!("{family} drop"),
+            Some(Action::Push(_)) => format!("{family} labelled"),
             Some(Action::Headend(policy)) => format!("{family} encapsulated, {} bytes", policy.header.len()),
             Some(Action::Endpoint(Endpoint { behaviour, flavours, .. })) => {
                 let flavours = flavours.unwrap_or_default();
@@ -193,7 +205,7 @@ impl Router {
             shared: false,
             kernel: None,
             addresses: None,
-            mpls: false,
+            mpls: random.below(6) > 0,
             rpl: true,
             seg6: true,
             require_hmac: if strict { Require::Always } else { Require::Present },
@@ -239,7 +251,7 @@ impl Router {
         tunnels::fou_port(number, self.via(Ipv4Addr::UNSPECIFIED.into(), random), random)
     }
 
-    fn any_next_hop(&self, random: &mut Random) -> NextHopId {
+    pub fn any_next_hop(&self, random: &mut Random) -> NextHopId {
         self.next_hops[random.below(NEXT_HOPS as u64) as usize].0
     }
 
@@ -272,7 +284,8 @@ impl Router {
                     buckets: [((random.next() >> 33) as u32 / 2, one), ((1 << 31) - 1, other)].into(),
                 })
             }
-            13..35 => Action::Endpoint(self.endpoint(random)),
+            13..17 => Action::Push(labels::push(self, random)),
+            17..36 => Action::Endpoint(self.endpoint(random)),
             _ => Action::Headend(self.headend(random)),
         }
     }

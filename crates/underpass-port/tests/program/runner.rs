@@ -14,6 +14,7 @@ use underpass_packet::protocol;
 use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
+use crate::labels::{self, LABELS};
 use crate::router::{DEVICES, LOCAL, Router};
 use crate::tunnels::without_identification;
 
@@ -163,7 +164,7 @@ impl Runner {
 
     /// A packet for the router has come out of a tunnel.
     fn out_of(&self, kind: String, frame: &[u8]) -> String {
-        match (kind.as_str(), frame[23]) {
+        match (kind.as_str(), frame.get(23).copied().unwrap_or_default()) {
             (LOCAL, protocol::UDP) => "out of UDP".to_owned(),
             (LOCAL, protocol::GRE) => "out of GRE".to_owned(),
             (LOCAL, protocol::IPV4) => "out of IPIP".to_owned(),
@@ -217,6 +218,14 @@ impl Runner {
         for link in &self.router.links {
             all.extend([Direction::Receive, Direction::Transmit].map(|way| writer.link_drops(*link, way)));
         }
+        for link in &self.router.links {
+            let count = writer.mpls_count(*link);
+            all.extend([count.rx_packets, count.rx_bytes, count.tx_packets, count.tx_bytes]);
+        }
+        for label in 0..LABELS {
+            let Count { packets, bytes, errors } = writer.label_count(labels::number(label));
+            all.extend([packets, bytes, errors]);
+        }
         all.extend(DropReason::ALL.iter().map(|reason| writer.dropped(*reason)));
         all
     }
@@ -233,6 +242,11 @@ impl Runner {
         for link in 0..self.router.links.len() {
             names.extend(["received", "sent"].map(|way| format!("device {link} {way} drops")));
         }
+        for link in 0..self.router.links.len() {
+            let of_link = |what| format!("device {link} labelled {what}");
+            names.extend(["packets received", "bytes received", "packets sent", "bytes sent"].map(of_link));
+        }
+        (0..LABELS).for_each(|label| names.extend(of_count(format!("label {}", labels::number(label)))));
         names.extend(DropReason::ALL.iter().map(|reason| reason.name().to_owned()));
         let mut text = String::new();
         for (name, count) in names.iter().zip(counted).filter(|(_, count)| **count != 0) {

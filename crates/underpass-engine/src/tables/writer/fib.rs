@@ -46,11 +46,15 @@ impl Writer {
     /// [`MAX_LABEL`](underpass_packet::mpls::MAX_LABEL) lead nowhere.
     pub fn set_label(&mut self, label: u32, action: Option<LabelAction>) {
         self.tables.labels.set(label, action);
+        if let Some(records) = &self.records {
+            records.set_label(label, action);
+        }
     }
 
     /// Says whether packets and their labels have one traffic class: [`LabelTable::is_uniform`](super::LabelTable).
     pub fn set_uniform_classes(&mut self, uniform: bool) {
         self.tables.labels.set_uniform(uniform);
+        self.record_common();
     }
 
     /// What a packet with this label goes through.

@@ -90,6 +90,7 @@ impl Writer {
         if let Some(records) = &self.records {
             records.set_plain_bits4(self.tables.plain_bits4());
             records.set_tunnels_aside(self.tables.reads_input());
+            records.set_kept_of_labels(self.tables.labels.kept());
         }
     }
 
