@@ -68,6 +68,10 @@ struct Case {
 }
 
 impl Case {
+    fn name_of(directory: &Path) -> String {
+        directory.strip_prefix(root()).unwrap().display().to_string()
+    }
+
     fn read(directory: &Path) -> Self {
         let config = fs::read_to_string(directory.join("config")).unwrap();
         let mut inputs: Vec<_> = ["in.pcap", "in-p1.pcap"]
@@ -77,7 +81,7 @@ impl Case {
             .collect();
         inputs.sort_by_key(|(_, (number, _))| *number);
         Self {
-            name: directory.strip_prefix(root()).unwrap().display().to_string(),
+            name: Self::name_of(directory),
             labels: config
                 .lines()
                 .filter_map(|line| line.strip_prefix("# in "))
@@ -500,12 +504,26 @@ fn group(name: &str) {
     find(&root().join(name), &mut directories);
     directories.sort();
     assert!(!directories.is_empty(), "there are no cases in {name}");
+    directories.retain(|directory| Case::name_of(directory).starts_with(&only));
+    let part = directories.len().div_ceil(PARTS).max(1);
+    let parts: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            directories.chunks(part).map(|part| scope.spawn(|| run_part(name, part))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (count, failed) = (directories.len(), parts.concat());
+    println!("{name}: {count} cases, {} differ", failed.len());
+    assert!(failed.is_empty(), "{} of {count} cases differ\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Parts of a group that are run at once.
+const PARTS: usize = 4;
+
+/// What differs of some cases of a group.
+fn run_part(name: &str, directories: &[PathBuf]) -> Vec<String> {
     let (mut ran, mut failed) = (Vec::new(), Vec::new());
     for directory in directories {
-        let case = Case::read(&directory);
-        if !case.name.starts_with(&only) {
-            continue;
-        }
+        let case = Case::read(directory);
         let wrong = case.run();
         println!("{} {}", if wrong.is_empty() { "ok  " } else { "FAIL" }, case.name);
         if !wrong.is_empty() {
@@ -513,10 +531,8 @@ fn group(name: &str) {
         }
         ran.push(case);
     }
-    let count = ran.len();
     failed.extend(carried::run(name, ran));
-    println!("{name}: {count} cases, {} differ", failed.len());
-    assert!(failed.is_empty(), "{} of {count} cases differ\n{}", failed.len(), failed.join("\n"));
+    failed
 }
 
 /// Directories below `directory` that hold a case.
