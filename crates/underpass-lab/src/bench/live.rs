@@ -30,8 +30,9 @@ use threads::{Rank, rank, unrank};
 /// Underpass with --fast-path off, and Underpass with its fast path in the kernel. Each has two sinks. The plain one
 /// drops packets in IPv6, as they are for another station; its device is in the router's namespace, so that the fast
 /// path leaves by a plain redirect. The neighbour drops them at tcx; it is in a namespace of its own, so that the
-/// fast path leaves by a peer redirect. Then TCP crosses two routers. Needs root and two cores, and leaves nothing
-/// behind.
+/// fast path leaves by a peer redirect. Underpass with --fast-path xdp has a third: a neighbour that drops packets in
+/// its device's driver, beside the kernel's router with the one at tcx. Then TCP crosses two routers. Needs root and
+/// two cores, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass bench live
