@@ -1,8 +1,12 @@
 //! Packets that the kernel carries by itself: they are counted as all others are, wherever it is asked, and nothing stays of
 //! the program when the router is killed.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::AsRawFd,
+    time::{Duration, Instant},
+};
 
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use underpass_daemon::{live::Stats, testbed::Router};
 
 use super::net::{self, Line, program, settle, skip};
@@ -62,6 +66,57 @@ fn the_kernel_carries_and_counts() {
     let told = router.run("ip -j -s link show v1").unwrap();
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert!(told[0]["stats64"]["rx"]["packets"].as_u64().unwrap() >= 400, "{told}");
+    router.stop().unwrap();
+}
+
+/// No socket sees what programs in drivers carry, and a device is sent to from there as soon as its other end takes that.
+#[test]
+fn the_drivers_carry() {
+    let Some(_turn) = net::turn("the_drivers_carry") else { return };
+    if let Err(why) = underpass_daemon::live::try_fast_path() {
+        return skip("the_drivers_carry", &why);
+    }
+    let line = Line::new();
+    let router = line.start(&["--fast-path", "xdp"]);
+    for address in ["10.0.2.2", "fd00:2::2"] {
+        settle(&line.hosts[0], address, Duration::from_secs(10)).unwrap();
+    }
+    for port in stats(&line).ports.iter().filter(|port| ["v1", "v2"].contains(&port.name.as_str())) {
+        assert_eq!(port.fast_path.as_deref(), Some("xdp"), "{port:#?}");
+    }
+    let listener = line
+        .router
+        .enter(|| {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap()
+        })
+        .unwrap();
+    // Echo requests, by any device of the router's.
+    let seen = || {
+        let (mut frame, mut count) = ([0; 2048], 0);
+        while let Ok(len) = recv(listener.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+            count += usize::from(len > 34 && frame[12..14] == [8, 0] && (frame[23], frame[34]) == (1, 8));
+        }
+        count
+    };
+    let carried = || {
+        let before = stats(&line).fast_path.hits;
+        seen();
+        ping(&line, "10.0.2.2", 50);
+        ping(&line, "fd00:2::2", 50);
+        let hits = stats(&line).fast_path.hits - before;
+        assert!((200..=220).contains(&hits), "{hits}");
+        seen()
+    };
+    // Nobody takes what drivers send, and the program at tcx carries it.
+    assert!(carried() >= 50);
+    for host in &line.hosts {
+        host.run("ethtool -K e0 gro on").unwrap();
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while carried() > 0 {
+        assert!(Instant::now() < end, "{:#?}", stats(&line));
+    }
     router.stop().unwrap();
 }
 
