@@ -1255,13 +1255,24 @@ def asked_elsewhere(case, facts, difference, here):
 def asked_in_vain(case, facts, difference, here):
     # The requests that do not get through a tunnel: for a gateway behind it, or redirected to it.
     link, key = difference.more.get("link"), difference.more.get("key", "")
-    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl")):
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl", "bareudp")):
         return False
     known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
     gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
     return 0 < more <= 3 * (len(gateways) + 2 * redirects)
+
+
+@purpose("The router answers for itself")
+def asked_into_tunnel(case, facts, difference, here):
+    # Those requests by the filters of the tunnel that a port's filter redirects them to, without their Ethernet header.
+    at = re.match(r"(?:qdisc clsact ffff:|filter) .*?dev (tun\d) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress redirect dev (tun\d)\b", line))]
+    into = [name for name in into if facts.tunnels.get(name) in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp") and (not at or name == at[1])]
+    return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into))
 
 
 @purpose("The router answers for itself")
@@ -1594,14 +1605,62 @@ def once(difference):
     return part
 
 
-def without(case, there, here, found):
-    """(the differences that no purpose explains, {heading: how many it explains})"""
+def taken(case, there, here, unfiltered, explains):
+    """Messages of the router's own that one without filters sends besides, each of which some purpose explains, and that Linux
+    is not seen to send: (heading, bytes)."""
+    left = list(map(tuple, here["out"]))
+    found = []
+    for slot, port, frame in map(tuple, unfiltered.get("out", [])):
+        if (slot, port, frame) in left:
+            left.remove((slot, port, frame))
+            continue
+        told = error(bytes.fromhex(frame))
+        if told:
+            inputs = compare.slots(case)[slot]
+            alone = compare.Difference("packet extra: " + describe.chain(bytes.fromhex(frame)), "", [], [], slot=slot, port=port, inputs=inputs, there=[], here=[bytes.fromhex(frame)])
+            if heading := explains(alone):
+                found.append((heading, len(frame) // 2))
+    return found
+
+
+def counts_more(difference, sizes):
+    """Whether the router has counted some packets of these lengths more."""
+    sums = {(0, 0)}
+    for size in sizes:
+        sums |= {(n + 1, total + size) for n, total in sums}
+    sums -= {(0, 0)}
+    if "link" in difference.more:
+        key, more = difference.more["key"], int(difference.ours[0]) - int(difference.linux[0])
+        return key.startswith("stats64.tx.") and more in {total if key.endswith("bytes") else n for n, total in sums}
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    for lines in zip(difference.linux, difference.ours):
+        sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", line) for line in lines]
+        if None not in sent:
+            bytes_, packets, *rest = (int(y) - int(x) for x, y in zip(sent[0].groups(), sent[1].groups()))
+            if (packets, bytes_) not in sums or any(not 0 <= one <= packets for one in rest):
+                return False
+            continue
+        apart = [re.fullmatch(r"(.*(?:rule hit|direct_packets_stat|success) )(\d+)(.*)", line) for line in lines]
+        if None in apart or apart[0].group(1, 3) != apart[1].group(1, 3) or int(apart[1][2]) - int(apart[0][2]) not in {n for n, _ in sums}:
+            return False
+    return True
+
+
+def without(case, there, here, found, unfiltered=None):
+    """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` is the answer of a router that
+    has no filters where packets leave by ports."""
     left, known, facts = [], {}, Facts(case)
 
     def explains(difference):
-        return next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
+        heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
+        if heading is None and messages and counts_more(difference, [size for _, size in messages]):
+            heading = messages[0][0]
+        return heading
 
-    here = {**here, "noise": there["noise"], "linux": there["out"]} if "noise" in there else here
+    here = {**here, "noise": compare.noise_of(there), "linux": there["out"]} if "noise" in there else here
+    messages = []
+    messages = taken(case, there, here, unfiltered, explains) if unfiltered else []
     for difference in found:
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
