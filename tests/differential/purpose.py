@@ -193,7 +193,8 @@ def told_itself(case, facts, difference, here):
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
-    if not told or told[0] != 6 or told[1:3] != (1, 4) or [name for name, _ in told[3][:2]] != ["quoted ip6", "gre"]:
+    names = [name for name, _ in told[3][:3]] if told else []
+    if not told or told[0] != 6 or told[1:3] != (1, 4) or "gre" not in names[1:] or names[1] not in ("gre", "udp"):
         return False
     outer = lambda layers: next((values for name, values in layers[1:] if name not in ("vlan", "eth")), {})
     to_group = lambda layers: int(layers[0][1]["dst"][:2], 16) & 1
@@ -1186,17 +1187,30 @@ def overwritten(case, facts, difference, here):
     return compare.masked(b[:14] + a[14:], own) == compare.masked(b, own)
 
 
+@purpose("A mirrored packet is sent as it was")
+def changed_in_place(case, facts, difference, here):
+    # Of the packet and its copy Linux sends one: a SID has changed the destination of both, and of the other its sender hears.
+    if not difference.kind.startswith("packets in another order") or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    told = [error(bytes.fromhex(frame)) for slot, _, frame in here["linux"] if slot == difference.more["slot"]]
+    outer = [values for layers in inputs(difference) for name, values in layers[1:2] if name == "ip6" and "next-csid" in facts.sids.get(values["dst"], "")]
+    changed = lambda one: any(one[3][0][1]["src"] == values["src"] and one[3][0][1]["dst"] != values["dst"] for values in outer)
+    return any(one and one[0] == 6 and changed(one) for one in told)
+
+
 @purpose("A mirrored packet leaves behind what it is a copy of")
 def chosen(case, facts, difference, here):
     # Of a packet and its copy an action of the port chooses one.
     a, b = pair(difference)
     port = difference.more.get("port")
-    determ = any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines)
+    determ = any(re.search(rf"filter add dev p{port} egress .*(random determ|police pkts_rate) ", line) for line in facts.lines)
     if a is None or not determ or not any(re.search(rf"mirred egress mirror dev p{port}\b", line) for line in facts.lines):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
     moved = {"eth.dst", "eth.src", "ip4.ttl", "ip4.sum", "ip6.hops"}
-    return (a in came) != (b in came) and (changed(a, b) or {"no"}) - OWN <= moved
+    told = error(b)
+    about = told and any((name, values["src"], values["dst"]) == (f"ip{told[0]}", told[3][0][1]["src"], told[3][0][1]["dst"]) for layers in inputs(difference) for name, values in layers[1:2])
+    return (a in came) != (b in came) and ((changed(a, b) or {"no"}) - OWN <= moved or bool(about))
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
