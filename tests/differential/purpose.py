@@ -193,7 +193,8 @@ def told_itself(case, facts, difference, here):
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
-    if not told or told[0] != 6 or told[1:3] != (1, 4) or [name for name, _ in told[3][:2]] != ["quoted ip6", "gre"]:
+    names = [name for name, _ in told[3][:3]] if told else []
+    if not told or told[0] != 6 or told[1:3] != (1, 4) or "gre" not in names[1:] or names[1] not in ("gre", "udp"):
         return False
     outer = lambda layers: next((values for name, values in layers[1:] if name not in ("vlan", "eth")), {})
     to_group = lambda layers: int(layers[0][1]["dst"][:2], 16) & 1
@@ -1186,17 +1187,30 @@ def overwritten(case, facts, difference, here):
     return compare.masked(b[:14] + a[14:], own) == compare.masked(b, own)
 
 
+@purpose("A mirrored packet is sent as it was")
+def changed_in_place(case, facts, difference, here):
+    # Of the packet and its copy Linux sends one: a SID has changed the destination of both, and of the other its sender hears.
+    if not difference.kind.startswith("packets in another order") or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    told = [error(bytes.fromhex(frame)) for slot, _, frame in here["linux"] if slot == difference.more["slot"]]
+    outer = [values for layers in inputs(difference) for name, values in layers[1:2] if name == "ip6" and "next-csid" in facts.sids.get(values["dst"], "")]
+    changed = lambda one: any(one[3][0][1]["src"] == values["src"] and one[3][0][1]["dst"] != values["dst"] for values in outer)
+    return any(one and one[0] == 6 and changed(one) for one in told)
+
+
 @purpose("A mirrored packet leaves behind what it is a copy of")
 def chosen(case, facts, difference, here):
     # Of a packet and its copy an action of the port chooses one.
     a, b = pair(difference)
     port = difference.more.get("port")
-    determ = any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines)
+    determ = any(re.search(rf"filter add dev p{port} egress .*(random determ|police pkts_rate) ", line) for line in facts.lines)
     if a is None or not determ or not any(re.search(rf"mirred egress mirror dev p{port}\b", line) for line in facts.lines):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
     moved = {"eth.dst", "eth.src", "ip4.ttl", "ip4.sum", "ip6.hops"}
-    return (a in came) != (b in came) and (changed(a, b) or {"no"}) - OWN <= moved
+    told = error(b)
+    about = told and any((name, values["src"], values["dst"]) == (f"ip{told[0]}", told[3][0][1]["src"], told[3][0][1]["dst"]) for layers in inputs(difference) for name, values in layers[1:2])
+    return (a in came) != (b in came) and ((changed(a, b) or {"no"}) - OWN <= moved or bool(about))
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
@@ -1255,13 +1269,24 @@ def asked_elsewhere(case, facts, difference, here):
 def asked_in_vain(case, facts, difference, here):
     # The requests that do not get through a tunnel: for a gateway behind it, or redirected to it.
     link, key = difference.more.get("link"), difference.more.get("key", "")
-    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl")):
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl", "bareudp")):
         return False
     known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
     gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
     return 0 < more <= 3 * (len(gateways) + 2 * redirects)
+
+
+@purpose("The router answers for itself")
+def asked_into_tunnel(case, facts, difference, here):
+    # Those requests by the filters of the tunnel that a port's filter redirects them to, without their Ethernet header.
+    at = re.match(r"(?:qdisc clsact ffff:|filter) .*?dev (tun\d) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress redirect dev (tun\d)\b", line))]
+    into = [name for name in into if facts.tunnels.get(name) in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp") and (not at or name == at[1])]
+    return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into))
 
 
 @purpose("The router answers for itself")
@@ -1407,14 +1432,71 @@ def counted_elsewhere(case, facts, difference, here):
 
 def for_others(case):
     """How many frames for other stations have come in by ip6gretap."""
-    found = 0
+    return len(other_frames(case))
+
+
+def other_frames(case):
+    """The layers of frames for other stations that have come in by ip6gretap."""
+    found = []
     for _, _, frame in case["packets"]:
         layers = describe.layers(bytes.fromhex(frame))
         names = [name for name, _ in layers]
         if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
-            found += bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01":
+                found.append(inside)
     return found
+
+
+def goes_on(packets):
+    """The lengths that a filter may count of packets, layers from an IP header on, that Linux forwards, or of errors about them:
+    for each, what it may be with an Ethernet header and without, and with a label."""
+    for layers in packets:
+        name, values = layers[0]
+        if name not in ("ip4", "ip6"):
+            continue
+        size = values["len"] + (40 if name == "ip6" else 0)
+        told = min(size + 48, 1280) if name == "ip6" else min(size + 28, 576)
+        yield {n + more for n in (size, told) for more in (0, 4, 14, 18)}
+
+
+def lost_elsewhere(difference, packets):
+    """Whether Linux has counted some of these packets more, which were lost behind where they were counted."""
+    sums = {(0, 0)}
+    for sizes in goes_on(packets):
+        sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
+    if difference.more.get("key") == "stats64.tx.errors":
+        return re.fullmatch(r"tun\d", difference.more["link"]) is not None and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= max(n for n, _ in sums)
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    for lines in zip(difference.linux, difference.ours):
+        sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", line) for line in lines]
+        hits = [re.fullmatch(r"(.*(?:rule hit|direct_packets_stat|success) )(\d+)(.*)", line) for line in lines]
+        if None not in sent:
+            bytes_, packets, *rest = (int(x) - int(y) for x, y in zip(sent[0].groups(), sent[1].groups()))
+            if (packets, bytes_) not in sums - {(0, 0)} or any(not 0 <= one <= packets for one in rest):
+                return False
+        elif None in hits or hits[0].group(1, 3) != hits[1].group(1, 3) or not 0 < int(hits[0][2]) - int(hits[1][2]) <= max(n for n, _ in sums):
+            return False
+    return True
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def lost_from_others(case, facts, difference, here):
+    # What is in them, or is told of it, filters count, and where it is lost behind them nobody sees it.
+    return lost_elsewhere(difference, [inside[1:] for inside in other_frames(case) if len(inside) > 1])
+
+
+@purpose("A malformed routing header is not taken for none")
+def lost_behind(case, facts, difference, here):
+    # The same of what Linux takes out at a SID that decapsulates.
+    found = []
+    for layers in tried(case, difference):
+        outer = next((values["dst"] for name, values in layers[:3] if name == "ip6"), None)
+        at = next((n for n, (name, _) in enumerate(layers) if name == "routing"), None)
+        if at is not None and re.match(r"End\.D[TX]", facts.sids.get(outer, "")) and not sound(layers[at][1]) and len(layers) > at + 1:
+            found.append(layers[at + 1 :])
+    return lost_elsewhere(difference, found)
 
 
 @purpose("Nobody hears of a truncated packet that a filter sends into a tunnel of frames and that is too long for it")
@@ -1594,14 +1676,62 @@ def once(difference):
     return part
 
 
-def without(case, there, here, found):
-    """(the differences that no purpose explains, {heading: how many it explains})"""
+def taken(case, there, here, unfiltered, explains):
+    """Messages of the router's own that one without filters sends besides, each of which some purpose explains, and that Linux
+    is not seen to send: (heading, bytes)."""
+    left = list(map(tuple, here["out"]))
+    found = []
+    for slot, port, frame in map(tuple, unfiltered.get("out", [])):
+        if (slot, port, frame) in left:
+            left.remove((slot, port, frame))
+            continue
+        told = error(bytes.fromhex(frame))
+        if told:
+            inputs = compare.slots(case)[slot]
+            alone = compare.Difference("packet extra: " + describe.chain(bytes.fromhex(frame)), "", [], [], slot=slot, port=port, inputs=inputs, there=[], here=[bytes.fromhex(frame)])
+            if heading := explains(alone):
+                found.append((heading, len(frame) // 2))
+    return found
+
+
+def counts_more(difference, sizes):
+    """Whether the router has counted some packets of these lengths more."""
+    sums = {(0, 0)}
+    for size in sizes:
+        sums |= {(n + 1, total + size) for n, total in sums}
+    sums -= {(0, 0)}
+    if "link" in difference.more:
+        key, more = difference.more["key"], int(difference.ours[0]) - int(difference.linux[0])
+        return key.startswith("stats64.tx.") and more in {total if key.endswith("bytes") else n for n, total in sums}
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    for lines in zip(difference.linux, difference.ours):
+        sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", line) for line in lines]
+        if None not in sent:
+            bytes_, packets, *rest = (int(y) - int(x) for x, y in zip(sent[0].groups(), sent[1].groups()))
+            if (packets, bytes_) not in sums or any(not 0 <= one <= packets for one in rest):
+                return False
+            continue
+        apart = [re.fullmatch(r"(.*(?:rule hit|direct_packets_stat|success) )(\d+)(.*)", line) for line in lines]
+        if None in apart or apart[0].group(1, 3) != apart[1].group(1, 3) or int(apart[1][2]) - int(apart[0][2]) not in {n for n, _ in sums}:
+            return False
+    return True
+
+
+def without(case, there, here, found, unfiltered=None):
+    """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` is the answer of a router that
+    has no filters where packets leave by ports."""
     left, known, facts = [], {}, Facts(case)
 
     def explains(difference):
-        return next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
+        heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
+        if heading is None and messages and counts_more(difference, [size for _, size in messages]):
+            heading = messages[0][0]
+        return heading
 
-    here = {**here, "noise": there["noise"], "linux": there["out"]} if "noise" in there else here
+    here = {**here, "noise": compare.noise_of(there), "linux": there["out"]} if "noise" in there else here
+    messages = []
+    messages = taken(case, there, here, unfiltered, explains) if unfiltered else []
     for difference in found:
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:

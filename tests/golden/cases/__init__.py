@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     bareudp,
     blocks,
     bpf,
+    by_type,
     edits,
     endpoint,
     fallback,

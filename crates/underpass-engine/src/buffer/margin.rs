@@ -67,6 +67,8 @@ pub struct Tag {
     /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such
     /// packets; 0: it has one.
     pub headless: u16,
+    /// The EtherType of a packet that went into a tunnel of frames without an Ethernet header, as if it had one; 0: it has one.
+    pub frameless: u16,
     /// What whoever watches its path calls it; 0: nobody does. It changes nothing of that path.
     pub trace: u32,
     /// The `tunnel_key` action that has last said what a tunnel puts before it, plus 1, or [`NO_TUNNEL_KEY`]; 0: none has.

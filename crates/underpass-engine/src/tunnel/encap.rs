@@ -12,7 +12,7 @@ use crate::tables::{
     TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
-use crate::tunnel::behind::enframe;
+use crate::tunnel::behind::{enframe, type_of};
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::hook::{note_input, put_in};
 use crate::tunnel::limit::has_extensions;
@@ -309,18 +309,48 @@ fn encap_fast<A: Family>(
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
 
-/// What is inside, as the tunnel sees it, and where the packet in a frame is.
-fn inside_of(meta: &PacketMeta, tunnel: &StoredTunnel) -> (InnerProtocol, usize) {
-    let bytes = meta.packet.bytes();
-    if tunnel.kind.carries_frames() {
-        return (InnerProtocol::Frame, ethernet::Header::LEN);
+/// What goes into a tunnel.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside {
+    /// As the tunnel sees it.
+    protocol: InnerProtocol,
+    /// Where the packet in a frame is.
+    at: usize,
+    /// Where the packet is that the outer header inherits from, and its EtherType.
+    heir: (usize, u16),
+}
+
+impl Inside {
+    /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
+    pub(crate) fn frame(meta: &PacketMeta, frameless: u16) -> Self {
+        let at = ethernet::Header::LEN;
+        let heir = if frameless == 0 { (at, type_of(meta.packet.bytes())) } else { (0, frameless) };
+        Self { protocol: InnerProtocol::Frame, at, heir }
     }
-    if meta.is(LABELLED) {
-        return (InnerProtocol::Mpls, 0);
+
+    /// A packet without an Ethernet header.
+    pub(crate) fn packet(protocol: InnerProtocol) -> Self {
+        let ethertype = match protocol {
+            InnerProtocol::Ip4 => ethernet::IPV4,
+            InnerProtocol::Ip6 => ethernet::IPV6,
+            InnerProtocol::Mpls => ethernet::MPLS,
+            InnerProtocol::Frame => 0,
+        };
+        Self { protocol, at: 0, heir: (0, ethertype) }
     }
-    match bytes.first().map(|first| first >> 4) {
-        Some(6) => (InnerProtocol::Ip6, 0),
-        _ => (InnerProtocol::Ip4, 0),
+
+    /// What a route has led into the tunnel.
+    pub(crate) fn routed(meta: &PacketMeta, tunnel: &StoredTunnel) -> Self {
+        if tunnel.kind.carries_frames() {
+            return Self::frame(meta, 0);
+        }
+        if meta.is(LABELLED) {
+            return Self::packet(InnerProtocol::Mpls);
+        }
+        match meta.packet.bytes().first().map(|first| first >> 4) {
+            Some(6) => Self::packet(InnerProtocol::Ip6),
+            _ => Self::packet(InnerProtocol::Ip4),
+        }
     }
 }
 
@@ -371,13 +401,12 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
-    id: TunnelId,
+    (id, Inside { protocol: inside, at, heir }): (TunnelId, Inside),
     trace: &mut T,
 ) -> Verdict {
     let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
         return Verdict::drop(DropReason::LinkDown);
     };
-    let (inside, at) = inside_of(meta, tunnel);
     if !tunnel.takes(inside) {
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
@@ -459,9 +488,13 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     // What counts is that, too.
     let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
     let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-        0 => (at, len - at),
-        within if whole => (at, within),
-        within => (len.saturating_sub(within), within),
+        0 => (heir, len - heir.0),
+        within if whole => (heir, within),
+        within => {
+            let own = len.saturating_sub(within);
+            let version = meta.packet.bytes().get(own).map_or(0, |first| first >> 4);
+            ((own, if version == 6 { ethernet::IPV6 } else { ethernet::IPV4 }), within)
+        }
     };
     let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
     path.identification = path.identification.wrapping_add(1);

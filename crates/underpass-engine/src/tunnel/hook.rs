@@ -25,7 +25,7 @@ use crate::tables::{
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::come_out;
-use crate::tunnel::encap::{count_refused, encapsulate_in, refuse_out};
+use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, refuse_out};
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
@@ -55,12 +55,15 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
         // Of what this device makes of it the one that it has gone in by before hears nothing.
         meta.extra.entered = None;
     }
-    let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+    let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard) else {
+        return Verdict::drop(DropReason::LinkDown);
+    };
     // One that has just gone in must not go in again, and is not classified.
-    if tunnel.is_some_and(|tunnel| tunnel.classifies_egress && tunnel.up) && meta.extra.tunnel != Some(id) {
+    if tunnel.classifies_egress && tunnel.up && meta.extra.tunnel != Some(id) {
         return Verdict::ClassifyEgress(id);
     }
-    encapsulate_in(path, view, meta, id, trace)
+    let inside = Inside::routed(meta, tunnel);
+    encapsulate_in(path, view, meta, (id, inside), trace)
 }
 
 /// Takes note of the link that a packet has come in by now, for filters at egress that look at it.
@@ -145,7 +148,7 @@ pub(crate) fn send_into<const COUNT: bool, T: Trace>(
     };
     if tunnel.kind.carries_frames() {
         // What has no header goes in as if it had one.
-        retag(&mut packet, |tag| tag.headless = 0);
+        retag(&mut packet, |tag| (tag.frameless, tag.headless) = (tag.headless, 0));
     } else if packet.tag().headless == 0 {
         let ethertype = type_of(packet.bytes());
         if packet.len() <= ethernet::Header::LEN {
@@ -210,12 +213,6 @@ fn go_in<const COUNT: bool, T: Trace>(
 ) -> (PacketMeta, Verdict) {
     let given = keyed(view, &meta.packet, tunnel);
     let id = given.unwrap_or(id);
-    let version = meta.packet.bytes().first().map_or(0, |first| first >> 4);
-    if meta.packet.tag().headless == ethernet::IPV6 && version != 6 && !tunnel.takes(InnerProtocol::Ip6) {
-        // By its EtherType it is no packet for this tunnel, whatever it looks like.
-        let verdict = refuse_out(path, tunnel, DropReason::TunnelPayload);
-        return (meta, verdict);
-    }
     if is_short(&meta.packet, tunnel) {
         let verdict = match tunnel.kind {
             // Linux: `ipgre_xmit` and `gre_tap_xmit`, for which that is no error.
@@ -234,7 +231,11 @@ fn go_in<const COUNT: bool, T: Trace>(
         return (meta, verdict);
     }
     let verdict = match settle(&mut meta, tunnel) {
-        Ok(()) => encapsulate_in(path, view, &mut meta, id, trace),
+        Ok(inside) => encapsulate_in(path, view, &mut meta, (id, inside), trace),
+        // GRE carries whatever it is in Linux, for which that is no error.
+        Err(DropReason::TunnelPayload) if !tunnel.kind.has_gre() => {
+            refuse_out(path, tunnel, DropReason::TunnelPayload)
+        }
         Err(reason) => Verdict::drop(reason),
     };
     (meta, verdict)
@@ -439,23 +440,26 @@ fn is_external(view: &View<'_>, id: TunnelId) -> bool {
 }
 
 /// Makes what has been classified what goes into a tunnel: what it is may have changed.
-fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<(), DropReason> {
-    let headless = meta.packet.tag().headless;
+fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<Inside, DropReason> {
+    let Tag { headless, frameless, .. } = meta.packet.tag();
     retag(&mut meta.packet, |tag| {
         (tag.headless, tag.packet_type, tag.nested, tag.tunnel) = (0, 0, tag.nested & REDIRECTS, 0);
+        tag.frameless = 0;
     });
     meta.extra.flags &= !(LABELLED | OPAQUE);
     if tunnel.kind.carries_frames() {
         if !is_ip(meta.packet.bytes(), InnerProtocol::Frame) {
             meta.extra.flags |= OPAQUE;
         }
-        return Ok(());
+        return Ok(Inside::frame(meta, frameless));
     }
     match headless {
-        ethernet::IPV4 | ethernet::IPV6 => Ok(()),
+        // By its EtherType, whatever it looks like.
+        ethernet::IPV4 => Ok(Inside::packet(InnerProtocol::Ip4)),
+        ethernet::IPV6 => Ok(Inside::packet(InnerProtocol::Ip6)),
         ethernet::MPLS => {
             meta.extra.flags |= LABELLED;
-            Ok(())
+            Ok(Inside::packet(InnerProtocol::Mpls))
         }
         // An action has given it an Ethernet header, for which there is no room in the tunnel.
         0 => Err(DropReason::TcEdit),

@@ -61,16 +61,16 @@ fn copy_end<const N: usize>(template: &EncapTemplate, bytes: &mut [u8], end: usi
 }
 
 /// Puts the outer header before a packet, and fills in all that depends on it: its IP header is at `at`, that from which it
-/// inherits at `heir`. How long it is, and its sequence number.
+/// inherits at `heir`, with this EtherType. How long it is, and its sequence number.
 pub(crate) fn push_outer(
     packet: &mut Packet,
     tunnel: &StoredTunnel,
-    (inside, at, heir): (InnerProtocol, usize, usize),
+    (inside, at, heir): (InnerProtocol, usize, (usize, u16)),
     (source, remote): (IpAddr, IpAddr),
     identification: u16,
 ) -> Result<(usize, Option<u32>), DropReason> {
     let template = tunnel.template(inside);
-    let inner = Inner::read(packet.bytes(), heir, inside);
+    let inner = Inner::read(packet.bytes(), heir);
     let labelled = match inside {
         InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
         inside => inside == InnerProtocol::Mpls,
@@ -267,23 +267,20 @@ struct Inner {
 }
 
 impl Inner {
-    /// Of a packet behind a link layer that ends at `at`.
+    /// Of a packet of this EtherType behind a link layer that ends at `at`.
     #[inline(always)]
-    fn read(bytes: &[u8], at: usize, inside: InnerProtocol) -> Self {
+    fn read(bytes: &[u8], (at, ethertype): (usize, u16)) -> Self {
         let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
-        if !is_ip(bytes, inside) {
-            return none;
-        }
-        match *bytes.get(at..).unwrap_or_default() {
-            [0x40..=0x4f, tos, _, _, _, _, _, _, ttl, ..] => {
-                let dont_fragment = dont_fragment(bytes.get(at..).unwrap_or_default());
-                Self { tos, ttl: Some(ttl), dont_fragment, label: 0 }
+        let packet = bytes.get(at..).unwrap_or_default();
+        match (ethertype, packet) {
+            (ethernet::IPV4, [_, tos, _, _, _, _, _, _, ttl, ..]) => {
+                Self { tos: *tos, ttl: Some(*ttl), dont_fragment: dont_fragment(packet), label: 0 }
             }
-            [a @ 0x60..=0x6f, b, c, d, _, _, _, hop_limit, ..] => {
-                let word = u32::from_be_bytes([a, b, c, d]);
+            (ethernet::IPV6, [a, b, c, d, _, _, _, hop_limit, ..]) => {
+                let word = u32::from_be_bytes([*a, *b, *c, *d]);
                 Self {
                     tos: (word >> 20) as u8,
-                    ttl: Some(hop_limit),
+                    ttl: Some(*hop_limit),
                     dont_fragment: false,
                     label: word & 0xfffff,
                 }

@@ -1,0 +1,68 @@
+"""What an action sends into a tunnel: what it is its EtherType says, whatever it looks like; and where a tunnel of frames gets a
+packet without an Ethernet header, that packet says what the outer header inherits.
+"""
+
+from .frames import *
+from .tunnel import tunnel
+from .tunnel_out import carry, in4, in6
+from .tunnel_qos import KINDS
+
+REDIRECT = ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol all matchall action mirred egress redirect dev tun1"]
+IP4, IP6 = 0x0800, 0x86DD
+
+
+def typed(kind, packet):
+    """A frame with an EtherType that need not be that of its packet."""
+    return Ether(dst=P0, src=N0, type=kind) / Raw(bytes(packet))
+
+
+def odd(first, second):
+    """A packet that begins with these bytes."""
+    return bytes([first, second]) + bytes(ip4() / udp())[2:]
+
+
+PACKETS = [
+    ("an IPv6 packet as IPv4", typed(IP4, ip6() / udp())),
+    ("an IPv4 packet as IPv6", typed(IP6, ip4() / udp())),
+    ("an IPv4 packet with ECN as IPv6", typed(IP6, odd(0x45, 0x3F))),
+    ("a packet of version 0 as IPv4", typed(IP4, odd(0, 3))),
+    ("a packet of version 15 as IPv4", typed(IP4, odd(0xF5, 2))),
+    ("a packet of version 0 as IPv6", typed(IP6, odd(0x0F, 0x3F))),
+]
+
+for kind in KINDS:
+    Case(
+        f"tunnel/by-type/{kind}",
+        f"An action sends into {kind} what its EtherType contradicts.",
+        tunnel(kind, "mode any" if kind in ("ipip", "sit", "ip6tnl") else "") + REDIRECT,
+        PACKETS,
+        remembers=True,
+    )
+    Case(
+        f"tunnel/by-type/{kind}-inherits",
+        "The same, and the outer header inherits.",
+        tunnel(kind, ("mode any " if kind in ("ipip", "sit", "ip6tnl") else "") + ("tclass inherit" if kind.startswith("ip6") else "tos inherit ttl inherit")) + REDIRECT,
+        PACKETS,
+        remembers=True,
+    )
+
+for kind in ("gretap", "ip6gretap"):
+    for words in ("", "inherits"):
+        options = {"": "", "inherits": "tclass inherit" if kind.startswith("ip6") else "tos inherit"}[words]
+        Case(
+            f"tunnel/frameless/{kind}{'-' * bool(words)}{words}",
+            f"What comes out of sit has no Ethernet header, and is mirrored into {kind}.",
+            tunnel(kind, options)
+            + [
+                "ip link add tun2 type sit local 198.51.100.1 remote 198.51.100.2 mode any",
+                "ip link set tun2 addrgenmode none",
+                "ip link set tun2 up",
+                "tc qdisc add dev tun2 clsact",
+                "tc filter add dev tun2 ingress protocol all matchall action mirred egress mirror dev tun1",
+            ],
+            [
+                (label, "p1", Ether(dst=P1, src=N1) / carry("sit", packet))
+                for label, packet in [("IPv4", in4(tos=0x2A, ttl=7)), ("congestion", in4(tos=3, ttl=7)), ("IPv6", in6(tos=0x2A, hlim=7))]
+            ],
+            remembers=True,
+        )
