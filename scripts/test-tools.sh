@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind, a static busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy.
+# valgrind, a static busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy, and programs that manage a host's
+# network.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
 
@@ -21,6 +22,10 @@ command -v ethtool >/dev/null || wanted+=(ethtool)
 command -v nft >/dev/null || wanted+=(nftables)
 command -v iperf3 >/dev/null || wanted+=(iperf3)
 /usr/bin/python3 -c 'import scapy.all' 2>/dev/null || wanted+=(python3-scapy)
+[ -x /usr/lib/systemd/systemd-networkd ] || wanted+=(systemd)
+command -v dbus-daemon >/dev/null || wanted+=(dbus-daemon)
+# Where systemd runs, installing it would have it take over the machine's network.
+command -v NetworkManager >/dev/null || [ -d /run/systemd/system ] || wanted+=(network-manager)
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2

@@ -57,8 +57,9 @@
 //! ROOM says how long the largest buffer is that the program has read with: longer parts of a dump would be cut. It is
 //! sent while a dump is read and the number has grown. Until then a part is as short as Linux makes the first one.
 //!
-//! Once NETLINK_PKTINFO is set, each datagram of the router begins with a [`mark`] of its multicast group, which the
-//! library takes off.
+//! Once NETLINK_PKTINFO is set, each datagram of the router ends with a [`mark`] of its multicast group, which the
+//! library takes off. At the end, so that a filter of the program's (SO_ATTACH_FILTER) finds the first message where it
+//! looks for it; and a whole message, so that a program which reads it passes over it.
 //!
 //! Either side closes to end it. Both sides are on one machine: integers are in its byte order.
 
@@ -146,15 +147,15 @@ pub mod sysctl {
 }
 
 /// Version of this protocol; the daemon refuses another with EPROTO.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Length of a [`mark`].
 pub const MARK: usize = 16;
 
-/// Type and flags of a mark, which no message of the router or of a kernel has.
+/// Type (NLMSG_NOOP) and flags of a mark, which no message of the router or of a kernel has.
 const MARK_KIND: [u8; 4] = [1, 0, 0x55, 0x50];
 
-/// What a datagram begins with for a program that has set NETLINK_PKTINFO: the header of an empty message, with the
+/// What a datagram ends with for a program that has set NETLINK_PKTINFO: the header of an empty message, with the
 /// multicast group that it went to; 0 for none.
 pub fn mark(group: u32) -> [u8; MARK] {
     let mut mark = [0; MARK];
@@ -164,9 +165,9 @@ pub fn mark(group: u32) -> [u8; MARK] {
     mark
 }
 
-/// The group that the mark at the start of a datagram names; `None` if there is no mark.
+/// The group that the mark at the end of a datagram names; `None` if there is no mark.
 pub fn marked(datagram: &[u8]) -> Option<u32> {
-    let mark = datagram.first_chunk::<MARK>()?;
+    let mark = datagram.last_chunk::<MARK>()?;
     let group = u32::from_ne_bytes([mark[8], mark[9], mark[10], mark[11]]);
     (*mark == self::mark(group)).then_some(group)
 }
@@ -263,8 +264,9 @@ mod tests {
     #[test]
     fn a_mark_is_told_from_messages() {
         assert_eq!((marked(&mark(0)), marked(&mark(27))), (Some(0), Some(27)));
+        assert_eq!(marked(&[&[7; 20][..], &mark(3)].concat()), Some(3));
         let noop = [16, 0, 0, 0, 1, 0, 0, 0, 27, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!((marked(&noop), marked(&mark(5)[..15])), (None, None));
+        assert_eq!((marked(&noop), marked(&mark(5)[1..])), (None, None));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Socket {
     pub sent: AtomicU32,
     /// Length of the largest buffer that the router has been told of.
     pub told_room: AtomicU32,
-    /// Whether datagrams can begin with a mark of their group.
+    /// Whether datagrams can end with a mark of their group.
     pub marks: AtomicBool,
     /// Whether a request has been sent since the last answer was read.
     pub asks: AtomicBool,

@@ -30,28 +30,30 @@ use underpass_daemon::{
 
 /// What the program says of itself when all has been as with a kernel.
 const ALL: &str = "names and options\nevery way to send and receive\nreadiness and patience\nsignals\n\
-                   copies, children, descriptors in messages\nthe C library's own questions\nother sockets\nall of it\n";
+                   copies, children, descriptors in messages\ngroups and senders\nthe C library's own questions\nother sockets\nall of it\n";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The static program of `supervise/program.c`. `None`, and said so, where there is no static C library.
 fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("static-{}", std::process::id()));
-        let path = made.with_file_name("static-program");
-        let source = project("crates/underpass/tests/supervise/program.c");
-        let mut command = Command::new("cc");
-        command.args(["-O1", "-static", "-pthread", "-w", "-o"]).arg(&made).arg(source);
-        let compiled = command.output().unwrap();
-        if !compiled.status.success() {
-            println!("SKIPPED: cc -static: {}", String::from_utf8_lossy(&compiled.stderr));
-            return None;
-        }
-        // One that another run of the tests has started is not written to.
-        fs::rename(made, &path).unwrap();
-        Some(path)
-    });
-    program.as_deref()
+    PROGRAM.get_or_init(|| compiled("static-program", &["-static"])).as_deref()
+}
+
+/// `supervise/program.c`, compiled. `None`, and said so, if it cannot be.
+fn compiled(name: &str, options: &[&str]) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let made = path.with_extension(std::process::id().to_string());
+    let source = project("crates/underpass/tests/supervise/program.c");
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-pthread", "-w"]).args(options).arg("-o").arg(&made).arg(source);
+    let compiled = command.output().unwrap();
+    if !compiled.status.success() {
+        println!("SKIPPED: {command:?}: {}", String::from_utf8_lossy(&compiled.stderr));
+        return None;
+    }
+    // One that another run of the tests has started is not written to.
+    fs::rename(made, &path).unwrap();
+    Some(path)
 }
 
 /// Whether this is root; said if not.
@@ -135,6 +137,11 @@ fn a_static_program_cannot_tell() {
     let outcome = run(&mut daemon.command(&[text(program), "p0"]));
     assert_eq!(outcome, Outcome { status: 0, output: ALL.to_owned() });
     assert!(daemon.succeeds("ip -4 address show").contains("10.77.0.1/32"));
+    // What has to be as well by the library.
+    let dynamic = compiled("dynamic-program", &[]).unwrap();
+    let words = [text(&dynamic), "p0", "senders"];
+    let wanted = Outcome { status: 0, output: "groups and senders\n".to_owned() };
+    assert_eq!(run(&mut exec(&Daemon::start(&["p0"]), &["--no-seccomp"], &words)), wanted);
     // Where it is told not to, it does not: the kernel has no such device.
     let outcome = run(&mut exec(&daemon, &["--no-seccomp"], &[text(program), "p0"]));
     assert_eq!(outcome.status, 1, "{}", outcome.output);
@@ -558,9 +565,6 @@ fn a_router_started_under_supervision_has_the_kernel() {
 fn what_is_refused() {
     let Some(program) = program() else { return };
     let daemon = Daemon::start(&["p0"]);
-    // Marks of groups would be seen by who reads without the supervisor.
-    let open = run(&mut daemon.command(&[text(program), "open"]));
-    assert_eq!(open, Outcome { status: 0, output: "opened\nProtocol not available\n".to_owned() });
     // Linux has one listener for a program.
     let socket = daemon.socket();
     let nested = [UNDERPASS, "exec", "--socket", text(&socket), "--", text(program), "open"];

@@ -39,7 +39,7 @@ const FLAGS: std::ops::Range<usize> = 6..8;
 pub struct Beside {
     upstream: Upstream,
     dump: Option<Dump>,
-    /// NETLINK_PKTINFO: what the kernel sends to a group begins with a mark of it.
+    /// NETLINK_PKTINFO: what the kernel sends to a group ends with a mark of it.
     marks: bool,
 }
 
@@ -217,7 +217,7 @@ impl Beside {
         }
         let shown = kept.as_deref().unwrap_or(datagram);
         if self.marks && group != 0 && !shown.is_empty() {
-            out.datagram(&[&mark(group), shown].concat());
+            out.datagram(&[shown, &mark(group)].concat());
         } else {
             in_parts(shown, part, out);
         }

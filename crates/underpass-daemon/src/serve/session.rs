@@ -52,7 +52,7 @@ pub struct Session {
     pub handled: u32,
     /// Options that are remembered and change nothing here, a bit each.
     inert: u32,
-    /// NETLINK_PKTINFO: each datagram begins with a mark of its group.
+    /// NETLINK_PKTINFO: each datagram ends with a mark of its group.
     marks: bool,
 }
 
@@ -158,7 +158,7 @@ impl Session {
             && notification.except != Some(self.client.port)
         {
             match self.marks {
-                true => self.push(&[&mark(notification.group), &notification.bytes[..]].concat())?,
+                true => self.push(&[&notification.bytes[..], &mark(notification.group)].concat())?,
                 false => self.push(&notification.bytes)?,
             }
         }
@@ -186,7 +186,7 @@ impl Session {
     /// Sends a datagram, or queues it behind those that wait.
     fn push(&mut self, datagram: &[u8]) -> Result<(), Gone> {
         if self.marks && marked(datagram).is_none() {
-            return self.push(&[&mark(0), datagram].concat());
+            return self.push(&[datagram, &mark(0)].concat());
         }
         if self.queue.is_empty() && self.send(datagram)? {
             return Ok(());

@@ -194,10 +194,6 @@ impl Supervisor {
                     return Err(Errno::EINVAL);
                 }
                 let value = header::read_int(thread, call.word(3))?;
-                if option == libc::NETLINK_PKTINFO {
-                    // What is read without the supervisor would begin with marks.
-                    return Err(Errno::ENOPROTOOPT);
-                }
                 let ask = Ask::say(Message::new(Kind::Set, option as u32, value, 0));
                 Job::new(Some(*call), [ask], End::Set { option, value })
             }
@@ -232,6 +228,11 @@ impl Supervisor {
         };
         // What has been read of the caller is the caller's.
         if self.listener.waits(call) {
+            if let (End::Set { option: libc::NETLINK_PKTINFO, .. }, Some(netlink)) =
+                (&job.end, self.netlink(number))
+            {
+                netlink.marks = true; // before the first marked datagram can come
+            }
             self.ask(number, job);
         }
         Ok(Outcome::Later)
@@ -309,8 +310,9 @@ fn got(call: &Call, option: i32, answer: &Message) -> Result<i64, Errno> {
     let value = [answer.b.to_ne_bytes(), answer.c.to_ne_bytes()].concat();
     // The groups are a bitmap of two words, bit 0 for group 1.
     let length = if option == libc::NETLINK_LIST_MEMBERSHIPS { 8 } else { 4 };
-    if call.word(3) == 0 || call.word(4) == 0 {
-        return Err(Errno::EFAULT);
+    // netlink_getsockopt of Linux: a number is written whole; how long a list is can be asked for with no room.
+    if length == 4 && header::read_int(call.thread, call.word(4))? < 4 {
+        return Err(Errno::EINVAL);
     }
     header::write_value(call.thread, call.word(3), call.word(4), value.get(..length).unwrap_or_default())?;
     Ok(0)

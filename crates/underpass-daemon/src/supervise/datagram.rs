@@ -1,4 +1,4 @@
-//! Receiving for a program: a datagram with its control messages as they are.
+//! Receiving for a program: a datagram with its control messages, as a kernel's socket gives them.
 #![allow(unsafe_code)]
 
 use std::{
@@ -8,6 +8,8 @@ use std::{
 
 use libc::{c_int, cmsghdr};
 use nix::errno::Errno;
+
+use crate::protocol::{MARK, marked};
 
 /// Bytes of control messages at most. The router sends none: what there is, the kernel adds.
 const CONTROL: usize = 512;
@@ -58,12 +60,42 @@ pub fn receive(socket: &OwnedFd, bytes: &mut [u8], flags: c_int) -> Result<Datag
                 drop(unsafe { OwnedFd::from_raw_fd(RawFd::from_ne_bytes(*number)) });
             }
         }
-        _ => {
-            control.extend_from_slice(message);
-            control.resize(control.len().next_multiple_of(ALIGNMENT), 0);
+        // The sender that a program gets to know by SO_PASSCRED: the kernel has process id 0.
+        (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+            add(&mut control, level, kind, &[0; size_of::<libc::ucred>()]);
         }
+        _ => add(&mut control, level, kind, message.get(size_of::<cmsghdr>()..).unwrap_or_default()),
     });
     Ok(Datagram { length: length as usize, flags: header.msg_flags & !libc::MSG_CMSG_CLOEXEC, control })
+}
+
+/// Adds a control message, padded.
+fn add(control: &mut Vec<u8>, level: c_int, kind: c_int, data: &[u8]) {
+    control.extend_from_slice(&(size_of::<cmsghdr>() + data.len()).to_ne_bytes());
+    [level, kind].iter().for_each(|int| control.extend_from_slice(&int.to_ne_bytes()));
+    control.extend_from_slice(data);
+    control.resize(control.len().next_multiple_of(ALIGNMENT), 0);
+}
+
+impl Datagram {
+    /// Makes what has been received whole, with MSG_TRUNC, what it is without its mark, in a buffer of so many bytes.
+    /// `shows`: whether the program has NETLINK_PKTINFO set. `flags`: those of its call.
+    pub fn unmark(&mut self, bytes: &[u8], room: usize, shows: bool, flags: c_int) {
+        if let Some(group) = bytes.get(..self.length).and_then(marked) {
+            self.length -= MARK;
+            if shows {
+                let others = std::mem::take(&mut self.control);
+                add(&mut self.control, libc::SOL_NETLINK, libc::NETLINK_PKTINFO, &group.to_ne_bytes());
+                self.control.extend(others);
+            }
+        }
+        if self.length > room {
+            self.flags |= libc::MSG_TRUNC;
+        }
+        if flags & libc::MSG_TRUNC == 0 {
+            self.length = self.length.min(room);
+        }
+    }
 }
 
 /// Calls `visit` with the level, the type and all bytes of each control message.
@@ -125,8 +157,9 @@ mod tests {
             let mut bytes = [0; 8];
             let received = receive(&near, &mut bytes, 0).unwrap();
             assert_eq!((received.length, &bytes[..3]), (3, &b"abc"[..]));
-            // SCM_CREDENTIALS stays: a header and a struct ucred.
-            assert_eq!(received.control.len(), 16 + 16);
+            // SCM_CREDENTIALS stays: a header and a struct ucred, which is the kernel's.
+            let header = [&28u64.to_ne_bytes()[..], &[1, 0, 0, 0, 2, 0, 0, 0]].concat();
+            assert_eq!(received.control, [&header[..], &[0; 16]].concat());
         }
         // Other tests of this process open and close some.
         assert!(open() < 150, "{}", open());

@@ -43,6 +43,8 @@ pub struct Netlink {
     groups_above: u64,
     /// Options of SOL_NETLINK that are on, a bit each.
     options: u32,
+    /// Whether datagrams can end with a mark of their group.
+    pub marks: bool,
     /// Data datagrams sent, modulo 2^32.
     sent: u32,
     /// Length of the largest buffer that the router knows of.
@@ -58,7 +60,7 @@ impl Netlink {
     /// A new one.
     pub fn new(inode: u64, far: Rc<OwnedFd>, kind: i32, protocol: i32) -> Self {
         let (port_id, groups, groups_above, options, sent, room) = (0, 0, 0, 0, 0, 0);
-        let (asks, overruns) = (false, 0);
+        let (marks, asks, overruns) = (false, false, 0);
         Self {
             inode,
             far,
@@ -68,6 +70,7 @@ impl Netlink {
             groups,
             groups_above,
             options,
+            marks,
             sent,
             room,
             asks,
@@ -78,6 +81,11 @@ impl Netlink {
     /// Whether it listens to a group.
     pub fn is_member(&self) -> bool {
         self.groups != 0 || self.groups_above != 0
+    }
+
+    /// Whether an option is on.
+    pub fn is_set(&self, option: i32) -> bool {
+        self.options >> option & 1 != 0
     }
 
     /// Takes note of an option that has been set.
@@ -105,7 +113,7 @@ impl Netlink {
     fn restore(&self) -> VecDeque<Ask> {
         let set = |option: i32, value: u32| Ask::say(Message::new(Kind::Set, option as u32, value, 0));
         let mut asks = VecDeque::from([self.open()]);
-        asks.extend((0..32).filter(|option| self.options >> option & 1 != 0).map(|option| set(option, 1)));
+        asks.extend((0..32).filter(|option| self.is_set(*option)).map(|option| set(option, 1)));
         if self.port_id != 0 {
             asks.push_back(Ask::say(Message::new(Kind::Bind, self.port_id, self.groups, self.port_id)));
         }
@@ -260,9 +268,8 @@ impl<E> Line<E> {
 
     /// The program's socket is one of the next router: it must read everything anew if it listens to groups.
     pub fn reconnected(&mut self) {
-        const NO_ENOBUFS: u32 = 1 << libc::NETLINK_NO_ENOBUFS;
         let Some(netlink) = &mut self.netlink else { return };
-        if netlink.is_member() && netlink.options & NO_ENOBUFS == 0 {
+        if netlink.is_member() && !netlink.is_set(libc::NETLINK_NO_ENOBUFS) {
             // Who waits for the socket wakes up.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let sent = send(netlink.far.as_raw_fd(), &OVERRUN, flags);

@@ -42,7 +42,9 @@ use listener::{Call, Listener};
 use receive::Receive;
 pub use start::{Ending, SuperviseError, run};
 
-/// Longest datagram of a program, and of a router.
+use crate::protocol::MARK;
+
+/// Longest datagram of a program, and of a router without its mark.
 const DATAGRAM: usize = 1 << 20;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 16;
@@ -130,7 +132,7 @@ impl Supervisor {
             next_number: 1,
             ticked: now,
             retried: now,
-            buffer: vec![0; DATAGRAM],
+            buffer: vec![0; DATAGRAM + MARK],
         })
     }
 

@@ -99,18 +99,23 @@ impl Receive {
         for (header, length_at) in messages.iter().skip(self.count) {
             let thread = self.call.thread;
             let room = header.length();
-            let bytes = buffer.get_mut(..room.min(buffer.len())).unwrap_or_default();
             let flags = self.flags & !libc::MSG_WAITFORONE;
+            // The mark stands at the end.
+            let (space, more) = if netlink.marks { (usize::MAX, libc::MSG_TRUNC) } else { (room, 0) };
+            let bytes = buffer.get_mut(..space.min(buffer.len())).unwrap_or_default();
             let received = match self.takes_overrun(netlink) {
                 true => Err(Errno::ENOBUFS),
-                false => datagram::receive(&self.data, bytes, flags),
+                false => datagram::receive(&self.data, bytes, flags | more),
             };
-            let datagram = match received {
+            let mut datagram = match received {
                 Err(Errno::EAGAIN) if self.may_wait() => return Ok(None),
                 Err(_) if self.count > 0 => break,
                 received => received?,
             };
-            let bytes = bytes.get(..datagram.length.min(bytes.len())).unwrap_or_default();
+            if netlink.marks {
+                datagram.unmark(bytes, room, netlink.is_set(libc::NETLINK_PKTINFO), flags);
+            }
+            let bytes = bytes.get(..datagram.length.min(room).min(bytes.len())).unwrap_or_default();
             match header.fill(thread, bytes, &datagram, *length_at) {
                 Err(_) if self.count > 0 => break,
                 filled => filled?,

@@ -1,5 +1,6 @@
 //! The functions that stand in front of the C library's, one file a group.
 
+mod ancillary;
 mod calls;
 mod descriptors;
 mod files;

@@ -178,6 +178,10 @@ pub unsafe extern "C" fn setsockopt(
     }
     // SAFETY: there are at least four bytes to read.
     let value = unsafe { ptr::read_unaligned(value.cast::<u32>()) };
+    // Before the first marked datagram can come.
+    if name == libc::NETLINK_PKTINFO {
+        socket.marks.store(true, Relaxed);
+    }
     returned(channel::call(socket, Message::new(Kind::Set, name as u32, value, 0)).map(|_| {
         // Groups 1 to 32 show in the socket's address too.
         let group = value.checked_sub(1).and_then(|bit| 1u32.checked_shl(bit)).unwrap_or(0);
@@ -198,9 +202,6 @@ pub unsafe extern "C" fn setsockopt(
                     0 => socket.options.fetch_and(!bit, Relaxed),
                     _ => socket.options.fetch_or(bit, Relaxed),
                 };
-                if option == libc::NETLINK_PKTINFO {
-                    socket.marks.store(true, Relaxed);
-                }
             }
         }
         0
@@ -229,13 +230,21 @@ pub unsafe extern "C" fn getsockopt(
     };
     let answer = if level == libc::SOL_NETLINK { option(socket, name) } else { Ok(nature(socket, name)) };
     returned(answer.and_then(|answer| {
-        if value.is_null() || length.is_null() {
+        if length.is_null() {
             return Err(libc::EFAULT);
         }
         // SAFETY: the caller's promise: `length` can be read and written, and `value` has that much room.
         unsafe {
             let room = (*length as usize).min(answer.len);
-            ptr::copy_nonoverlapping(answer.bytes.as_ptr(), value.cast::<u8>(), room);
+            // netlink_getsockopt of Linux: a number is written whole; how long a list is can be asked for with no room.
+            match room {
+                0..4 if level == libc::SOL_NETLINK && answer.len == 4 => return Err(libc::EINVAL),
+                1.. if value.is_null() => return Err(libc::EFAULT),
+                _ => {}
+            }
+            if room > 0 {
+                ptr::copy_nonoverlapping(answer.bytes.as_ptr(), value.cast::<u8>(), room);
+            }
             *length = answer.told;
         }
         Ok(0)

@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
 
 use super::{
+    ancillary,
     files::write_text,
     returned,
     sockets::{netlink_address, to_router, write_address},
@@ -23,7 +24,6 @@ use crate::{
     channel,
     lost::{self, Then},
     next,
-    protocol::{MARK, marked},
     table::{self, Socket},
 };
 
@@ -199,8 +199,10 @@ unsafe fn receive(fd: c_int, socket: &Socket, message: &mut msghdr, flags: c_int
         let then = if socket.waits.load(Relaxed) {
             lost::wait(fd, socket, flags)
         } else {
+            let message = &mut *receipt.message;
+            (message.msg_namelen, message.msg_controllen) = (receipt.name, receipt.control as _);
             // SAFETY: the caller's promise.
-            let length = unsafe { receive_marked(fd, socket, &mut receipt, flags) };
+            let length = unsafe { ancillary::receive(fd, socket, message, flags) };
             let failed = length < 0 && next::errno() == libc::ECONNRESET;
             if !failed && (length != 0 || !lost::has_ended(fd)) {
                 if length >= 0 {
@@ -259,69 +261,6 @@ unsafe fn received(socket: &Socket, receipt: &mut Receipt<'_>, length: usize) {
 const LARGEST_ROOM: usize = 32 << 10;
 /// Where `nlmsg_seq` is in a message, behind its length, type and flags.
 const NLMSG_SEQUENCE: usize = 8;
-
-/// recvmsg(2), with the mark at the start of a datagram made a control message of NETLINK_PKTINFO.
-///
-/// # Safety
-/// As [`receive`].
-unsafe fn receive_marked(fd: c_int, socket: &Socket, receipt: &mut Receipt<'_>, flags: c_int) -> ssize_t {
-    let message = &mut *receipt.message;
-    (message.msg_namelen, message.msg_controllen) = (receipt.name, receipt.control as _);
-    // SAFETY: the caller's promise; the mark and the vectors are there until recvmsg has returned.
-    unsafe {
-        if !socket.marks.load(Relaxed) {
-            return next::recvmsg(fd, message, flags);
-        }
-        let mut first = [0u8; MARK];
-        let peek = libc::MSG_PEEK | flags & libc::MSG_DONTWAIT;
-        let length = next::recv(fd, first.as_mut_ptr().cast(), MARK, peek);
-        if length <= 0 {
-            return length;
-        }
-        let Some(group) = marked(first.get(..length as usize).unwrap_or_default()) else {
-            return next::recvmsg(fd, message, flags); // sent before marks were asked for
-        };
-        let mut vectors = vec![iovec { iov_base: first.as_mut_ptr().cast(), iov_len: MARK }];
-        if message.msg_iovlen > 0 {
-            vectors.extend_from_slice(slice::from_raw_parts(message.msg_iov, message.msg_iovlen));
-        }
-        let mut whole = *message;
-        (whole.msg_iov, whole.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
-        let length = next::recvmsg(fd, &raw mut whole, flags);
-        if length < 0 {
-            return length;
-        }
-        (message.msg_flags, message.msg_controllen) = (whole.msg_flags, whole.msg_controllen);
-        if socket.options.load(Relaxed) >> libc::NETLINK_PKTINFO & 1 != 0 {
-            put_group(message, receipt.control, group);
-        }
-        length - MARK as ssize_t
-    }
-}
-
-/// Adds the control message that says to which group a datagram went, if there is `room` for it: Linux's `put_cmsg`.
-///
-/// # Safety
-/// `message` has been received with `room` bytes of room for control messages.
-unsafe fn put_group(message: &mut msghdr, room: usize, group: u32) {
-    // SAFETY: what is written lies behind the control messages that are there, inside the room.
-    unsafe {
-        let used = message.msg_controllen;
-        let (len, space) = (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize);
-        if message.msg_control.is_null() || room < used + len {
-            message.msg_flags |= libc::MSG_CTRUNC;
-            return;
-        }
-        let header = message.msg_control.cast::<u8>().add(used).cast::<cmsghdr>();
-        header.write_unaligned(cmsghdr {
-            cmsg_len: len as _,
-            cmsg_level: libc::SOL_NETLINK,
-            cmsg_type: libc::NETLINK_PKTINFO,
-        });
-        libc::CMSG_DATA(header).cast::<u32>().write_unaligned(group);
-        message.msg_controllen = room.min(used + space) as _;
-    }
-}
 
 /// Receives into one buffer.
 ///

@@ -1,5 +1,6 @@
 // A program that speaks rtnetlink, to be linked statically: each line that it prints is something that holds of a
-// kernel's sockets. `program DEVICE` adds addresses to the device; `program calls N` makes N calls in which a
+// kernel's sockets. `program DEVICE` adds addresses to the device, `program DEVICE senders` does a part of it;
+// `program calls N` makes N calls in which a
 // supervisor takes part, and waits for its input to end; `program wait` listens until SIGTERM; `program beside` uses
 // other sockets while a netlink socket of a child of its own waits for a router; `program open` opens a socket;
 // `program each DEVICE` adds an address for each line that it reads, by one socket; `program without seccomp CMD…` and
@@ -131,6 +132,10 @@ static void names(void) {
   CHECK(setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &one, sizeof one) == 0, "setsockopt");
   length = sizeof value;
   CHECK(getsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &value, &length) == 0 && value == 1, "getsockopt");
+  length = 3;
+  CHECK(getsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &value, &length) == -1 && errno == EINVAL, "a short number");
+  length = 0;
+  CHECK(getsockopt(fd, SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS, 0, &length) == 0, "how many groups");
   CHECK(setsockopt(fd, SOL_NETLINK, 4711, &one, sizeof one) == -1 && errno == ENOPROTOOPT, "no such option");
   CHECK(sendto(fd, "", 0, 0, 0, 0) == -1 && errno == ENODATA, "nothing to send");
   CHECK(socket(AF_NETLINK, SOCK_STREAM, NETLINK_ROUTE) == -1 && errno == ESOCKTNOSUPPORT, "not for streams");
@@ -343,6 +348,64 @@ static void copies(int index) {
   puts("copies, children, descriptors in messages");
 }
 
+// To which group a datagram went, and that the kernel has sent it, as libsystemd and NetworkManager want to know; a filter
+// sees a datagram as it is.
+static void senders(int index) {
+  int fd = opened(0), one = 1, value = 0;
+  CHECK(setsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &one, sizeof one) == 0, "NETLINK_PKTINFO");
+  socklen_t length = sizeof value;
+  CHECK(getsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &value, &length) == 0 && value == 1, "it is set");
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one) == 0, "SO_PASSCRED");
+  struct sockaddr_nl a = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_IPV4_IFADDR};
+  CHECK(bind(fd, (void *)&a, sizeof a) == 0, "bind");
+  // Of what comes, new addresses alone.
+  struct sock_filter f[] = {
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, offsetof(struct nlmsghdr, nlmsg_type)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htons(RTM_NEWADDR), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+  };
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &(struct sock_fprog){4, f}, sizeof(struct sock_fprog)) == 0, "a filter");
+  for (unsigned char i = 90; i < 94; i++) ask(fd, request(index, i, i));
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &one, sizeof one) == 0, "no filter");
+  // Whole, too long for the buffer, without room for who has sent it, and by read.
+  for (int i = 0; i < 4; i++) {
+    char b[4096];
+    struct iovec part = {b, i == 1 ? 20 : sizeof b};
+    union { struct cmsghdr h; char b[128]; } control;
+    struct msghdr peeked = {0}, m = {0, 0, &part, 1, &control, i == 2 ? CMSG_SPACE(sizeof(int)) : sizeof control, 0};
+    ssize_t whole = recvmsg(fd, &peeked, MSG_PEEK | MSG_TRUNC);
+    CHECK(whole > 20 && peeked.msg_flags & MSG_TRUNC, "MSG_PEEK says the length");
+    if (i == 3) {
+      CHECK(read(fd, b, sizeof b) >= whole && ((struct nlmsghdr *)b)->nlmsg_type == RTM_NEWADDR, "read");
+      CHECK(((struct nlmsghdr *)b)->nlmsg_len == whole, "nothing stands before the message");
+      break;
+    }
+    ssize_t n = recvmsg(fd, &m, 0);
+    CHECK(n == (i == 1 ? 20 : whole) && !(m.msg_flags & MSG_TRUNC) == (i != 1), "recvmsg");
+    CHECK(((struct nlmsghdr *)b)->nlmsg_type == RTM_NEWADDR, "the filter lets it pass");
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    CHECK(c && c->cmsg_level == SOL_NETLINK && c->cmsg_type == NETLINK_PKTINFO, "a group");
+    CHECK(c->cmsg_len == CMSG_LEN(4) && *(int *)CMSG_DATA(c) == RTNLGRP_IPV4_IFADDR, "that of addresses");
+    CHECK(!(m.msg_flags & MSG_CTRUNC) == (i != 2), "what has no room is said to be missing");
+    if (i == 2) continue;
+    c = CMSG_NXTHDR(&m, c);
+    CHECK(c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS, "credentials");
+    struct ucred *u = (void *)CMSG_DATA(c);
+    CHECK(u->pid == 0 && u->uid == 0 && u->gid == 0 && !CMSG_NXTHDR(&m, c), "those of the kernel");
+  }
+  // An answer went to no group.
+  char b[4096];
+  struct iovec part = {b, sizeof b};
+  union { struct cmsghdr h; char b[128]; } control;
+  struct msghdr m = {0, 0, &part, 1, &control, sizeof control, 0};
+  ask(fd, request(index, 90, 99));
+  CHECK(recvmsg(fd, &m, 0) > 20 && ((struct nlmsghdr *)b)->nlmsg_type == NLMSG_ERROR, "an answer");
+  CHECK(CMSG_FIRSTHDR(&m) && *(int *)CMSG_DATA(CMSG_FIRSTHDR(&m)) == 0, "of no group");
+  close(fd);
+  puts("groups and senders");
+}
+
 // What the C library asks a kernel itself.
 static void library(int index) {
   struct ifaddrs *all;
@@ -412,8 +475,6 @@ int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "open")) {
     int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
     puts(fd < 0 ? strerror(errno) : "opened");
-    int one = 1;
-    if (fd >= 0 && setsockopt(fd, SOL_NETLINK, NETLINK_PKTINFO, &one, sizeof one)) puts(strerror(errno));
     return 0;
   }
   if (argc > 3 && !strcmp(argv[1], "without")) {
@@ -473,11 +534,16 @@ int main(int argc, char **argv) {
     CHECK(index > 0, "the device");
   }
   close(fd);
+  if (argc > 2 && !strcmp(argv[2], "senders")) {
+    senders(index);
+    return 0;
+  }
   names();
   transfers(index);
   readiness(index);
   waiting(index);
   copies(index);
+  senders(index);
   library(index);
   others();
   puts("all of it");

@@ -17,6 +17,7 @@ mod guest;
 mod hmac;
 mod ioam;
 mod kept;
+mod managers;
 mod mpls;
 mod mtu;
 mod net;

@@ -19,7 +19,7 @@ use crate::net::{self, program};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether a program is there; says so if not.
-fn there(test: &str, name: &str, package: &str) -> bool {
+pub fn there(test: &str, name: &str, package: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {name}")]).output();
     let there = there.is_ok_and(|output| output.status.success());
     if !there {
@@ -28,7 +28,7 @@ fn there(test: &str, name: &str, package: &str) -> bool {
     there
 }
 
-fn eventually(what: &str, mut is: impl FnMut() -> Result<(), String>) {
+pub fn eventually(what: &str, mut is: impl FnMut() -> Result<(), String>) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(why) = is() {
         assert!(Instant::now() < deadline, "never: {what}; at last:\n{why}");
@@ -37,15 +37,26 @@ fn eventually(what: &str, mut is: impl FnMut() -> Result<(), String>) {
 }
 
 /// A program that is ended by SIGTERM, upon which it takes back what it has done.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Running {
     /// Starts it under `underpass exec` of a router.
     fn start(router: &Router, words: &[&str], log: &Path) -> Self {
         let mut command = router.command(words[0]);
+        command.args(&words[1..]);
+        Self::spawn(command, log)
+    }
+
+    /// Starts a command that writes to a log.
+    pub fn spawn(mut command: Command, log: &Path) -> Self {
         let log = File::create(log).unwrap();
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         Self(command.spawn().unwrap())
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
     }
 }
 
