@@ -323,8 +323,15 @@ pub(crate) struct Inside {
 impl Inside {
     /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
     pub(crate) fn frame(meta: &PacketMeta, frameless: u16) -> Self {
-        let at = ethernet::Header::LEN;
-        let heir = if frameless == 0 { (at, type_of(meta.packet.bytes())) } else { (0, frameless) };
+        let bytes = meta.packet.bytes();
+        let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
+        // Linux: `skb_protocol`, and the network header.
+        while matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN)
+            && let Some([_, _, a, b]) = bytes.get(at..).and_then(|tag| tag.first_chunk())
+        {
+            (at, ethertype) = (at + 4, u16::from_be_bytes([*a, *b]));
+        }
+        let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
         Self { protocol: InnerProtocol::Frame, at, heir }
     }
 
@@ -372,7 +379,7 @@ pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::LinkDown);
     }
     // Before it is too long, as below.
-    if meta.extra.tunnel == Some(route.tunnel) {
+    if is_inside(view, meta, tunnel) {
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
     let EncapTemplate { mtu, link, .. } = *tunnel.template(InnerProtocol::Ip4);
@@ -411,7 +418,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
     // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
-    if meta.extra.tunnel == Some(id) {
+    if is_inside(view, meta, tunnel) {
         // An error there, as what has gone in already does not leave.
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
@@ -428,11 +435,10 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     }
     // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
     let bytes = meta.packet.bytes();
-    let six = inside == InnerProtocol::Ip6
-        || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
+    let six = heir.1 == ethernet::IPV6;
     // It looks at the end of the device, which has none where a route says it.
     let own = tunnel.kind.is_over_ipv6() && !matches!(tunnel.config.role, TunnelRole::Route { .. });
-    if six && own && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
+    if six && own && is_from_remote(tunnel, bytes.get(heir.0 + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
     }
     let option = if limit.is_some() { limit::LEN } else { 0 };
@@ -523,6 +529,13 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
     trace.step(Event::Headend(tunnel.kind.name(), outer), &meta.packet);
     Verdict::via(meta, &via)
+}
+
+/// Whether a packet has just gone into the device of this tunnel, whatever a route or an action said of its outer header.
+#[inline]
+pub(super) fn is_inside(view: &View<'_>, meta: &PacketMeta, tunnel: &StoredTunnel) -> bool {
+    let last = meta.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    last.is_some_and(|last| last.link == tunnel.link)
 }
 
 /// Refuses what was to go into a tunnel, and counts it there.
