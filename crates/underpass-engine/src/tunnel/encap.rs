@@ -322,14 +322,21 @@ pub(crate) struct Inside {
 
 impl Inside {
     /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
-    pub(crate) fn frame(meta: &PacketMeta, frameless: u16) -> Self {
+    pub(crate) fn frame(meta: &PacketMeta, tunnel: &StoredTunnel, frameless: u16) -> Self {
         let bytes = meta.packet.bytes();
+        let is_tag = |ethertype| matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN);
         let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
-        // Linux: `skb_protocol`, and the network header.
-        while matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN)
-            && let Some([_, _, a, b]) = bytes.get(at..).and_then(|tag| tag.first_chunk())
-        {
-            (at, ethertype) = (at + 4, u16::from_be_bytes([*a, *b]));
+        if is_tag(ethertype) {
+            // Linux: the network header is behind the first tag, whatever is there. `skb_protocol` is behind all, but over IPv4
+            // it is looked for too late, when GRE's header is before them.
+            at += 4;
+            let mut behind = at;
+            while tunnel.kind.is_over_ipv6()
+                && is_tag(ethertype)
+                && let Some(next) = bytes.get(behind - 2..).and_then(|rest| rest.first_chunk())
+            {
+                (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
+            }
         }
         let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
         Self { protocol: InnerProtocol::Frame, at, heir }
@@ -349,7 +356,7 @@ impl Inside {
     /// What a route has led into the tunnel.
     pub(crate) fn routed(meta: &PacketMeta, tunnel: &StoredTunnel) -> Self {
         if tunnel.kind.carries_frames() {
-            return Self::frame(meta, 0);
+            return Self::frame(meta, tunnel, 0);
         }
         if meta.is(LABELLED) {
             return Self::packet(InnerProtocol::Mpls);
@@ -494,7 +501,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     // What counts is that, too.
     let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
     let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-        0 => (heir, len - heir.0),
+        0 => (heir, len.saturating_sub(heir.0)),
         within if whole => (heir, within),
         within => {
             let own = len.saturating_sub(within);

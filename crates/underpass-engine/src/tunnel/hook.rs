@@ -451,7 +451,7 @@ fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<Inside, DropRe
         if !is_ip(meta.packet.bytes(), InnerProtocol::Frame) {
             meta.extra.flags |= OPAQUE;
         }
-        return Ok(Inside::frame(meta, frameless));
+        return Ok(Inside::frame(meta, tunnel, frameless));
     }
     match headless {
         // By its EtherType, whatever it looks like.
