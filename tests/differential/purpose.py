@@ -171,7 +171,8 @@ def no_way_of_linux(case, facts, difference, here):
         return False
     about = lambda told: [{**fields, "ttl": 0, "hops": 0, "sum": 0} for _, fields in told[3]]
     ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
-    return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) == about(told) for one in ours)
+    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits_far_end(facts) else ())
+    return any(one and one[1:3] in codes and about(one) == about(told) for one in ours)
 
 
 @purpose("The sender hears that there is no way to the far end")
@@ -420,6 +421,30 @@ def id_of_vrf(case, facts, difference, here):
     hidden = compare.holes(a, compare.own_addresses(case))
     places = [n for n in range(len(a)) if a[n] != b[n] and n not in hidden]
     return 0 < len(places) <= 6 and all(a[n] == 0xFF for n in places)
+
+
+@purpose("Insertion stays in the VRF")
+def by_the_main_table(case, facts, difference, here):
+    # The same packet with its option, by a way of the VRF's here, by one of the main table in Linux.
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(there) + len(ours) != 1 or difference.more.get("slot") is None:
+        return False
+    if not all(any(f"ip link set p{port} master vrf" in line for line in facts.lines) for port, _ in difference.more.get("inputs") or []):
+        return False
+
+    def inserted(frame):
+        at = 14
+        if frame[12:14] == b"\x88\x47":
+            bottom = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
+            at = bottom + 4
+        packet = frame[at:]
+        return packet[4:] if len(packet) > 40 and packet[0] >> 4 == 6 and packet[6] == 0 else None
+
+    frame = (there or ours)[0]
+    goal = next((values["dst"] for name, values in describe.layers(frame) if name == "ip6"), None)
+    others = here["out"] if there else here["linux"]
+    same = any(slot == difference.more["slot"] and inserted(bytes.fromhex(other)) == inserted(frame) for slot, _, other in others)
+    return bool(goal) and inserted(frame) is not None and facts.leads(goal, "encap ioam6|nhid") and same
 
 
 @purpose("A trace's insertion counts in a Packet Too Big")
@@ -847,13 +872,21 @@ def remembered_elsewhere(case, facts, difference, here):
 
 @purpose("A route with segments leads each packet by its own link")
 def remembered_sid(case, facts, difference, here):
-    # A packet for which its own link has a way ends, in Linux, at a SID of the router's, where one by another link before it did.
+    # A packet for which its own link has a way ends, in Linux, at a SID of the router's or in a tunnel, where one by another link
+    # before it did.
     frame = only(difference)
     layers = describe.layers(frame) if frame else []
-    if "vrf" not in facts.tunnels.values() or [name for name, _ in layers[1:3]] != ["ip6", "routing"] or layers[1][1]["dst"] not in facts.sids:
+    if "vrf" not in facts.tunnels.values() or [name for name, _ in layers[1:3]] != ["ip6", "routing"]:
+        return False
+    # Or has no way there, as outside the VRF there is none.
+    to = layers[1][1]["dst"]
+    if to not in facts.sids and not facts.leads(to, r" dev tun\d") and facts.leads(to, r"^((?! (table|vrf) ).)*$"):
         return False
     goals = [values["dst"] for name, values in layers[3:] if name in ("ip4", "ip6")][:1]
-    ways = [net for net, line in facts.routes if re.search(r"encap seg6 mode (l2)?encap", line) and layers[1][1]["dst"] in line]
+    if layers[2][1]["type"] == 3:
+        # Compressed: where the packet went before.
+        goals = [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6"]
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6 mode (l2)?encap|rpl)", line) and layers[1][1]["dst"] in line]
     led = lambda to: any(ipaddress.ip_address(to).version == net.version and ipaddress.ip_address(to) in net for net in ways)
     times = list(dict.fromkeys(at for at, _, _ in case["packets"]))
     ports = {port for port, _ in difference.more.get("inputs") or []}
@@ -1090,7 +1123,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip[46]/(routing/|udp/)*)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip[46]/(routing/|udp/|gre/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -1374,6 +1407,22 @@ def dropped_behind(case, facts, difference, here):
     return more <= dropped and any(re.search(r"filter add dev \S+ egress |qdisc (add|replace) dev \S+ (root|parent)", line) for line in facts.lines)
 
 
+@purpose("A SID counts what is dropped where it leaves as forwarded")
+def sent_and_dropped(case, facts, difference, here):
+    # So do tunnels, of outer packets.
+    link, key = difference.more.get("link"), difference.more.get("key")
+    kind = facts.tunnels.get(link)
+    if difference.more.get("when") != "shows" or kind not in ("ipip", "sit", "gre", "gretap", "ip6tnl", "ip6gre", "ip6gretap", "bareudp"):
+        return False
+    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
+        return False
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel", reason))
+    more = int(difference.ours[0]) - int(difference.linux[0])
+    if key in ("stats64.tx.errors", "stats64.tx.dropped"):
+        return 0 < -more <= dropped
+    return 0 < more <= {"stats64.tx.packets": dropped, "stats64.tx.bytes": 1500 * dropped}.get(key, 0)
+
+
 @purpose("A qdisc counts a packet as long as it is when it comes")
 def edited(case, facts, difference, here):
     # By four bytes for each label that an action at egress of the same device has put on or taken off.
@@ -1623,7 +1672,8 @@ def no_room_counted(case, facts, difference, here):
     if difference.more.get("key") == "stats64.tx.errors":
         # That it was mirrored to.
         to = any(f"mirred egress mirror dev {difference.more['link']}" in line or f"mirred egress redirect dev {difference.more['link']}" in line for line in facts.lines)
-        return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= dropped
+        # The packet, and its copy.
+        return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= 2 * dropped
     both = [list(lines) for lines in (difference.linux, difference.ours)]
     direct = [re.match(r"(qdisc htb .* direct_packets_stat )(\d+)( direct_qlen \d+)\s*$", lines[0]) if len(lines) == 2 else None for lines in both]
     if None not in direct and direct[0].group(1, 3) == direct[1].group(1, 3):

@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     blocks,
     bpf,
     by_type,
+    devices,
     edits,
     endpoint,
     fallback,

@@ -66,3 +66,23 @@ for kind in ("gretap", "ip6gretap"):
             ],
             remembers=True,
         )
+
+FAR6 = "2001:db8:2::2"
+for kind in ("gretap", "ip6gretap"):
+    for words in ("", "inherits"):
+        options = {"": "", "inherits": "tclass inherit" if kind.startswith("ip6") else "tos inherit"}[words]
+        Case(
+            f"tunnel/tagged/{kind}{'-' * bool(words)}{words}",
+            f"An action sends frames with tags into {kind}: the packet behind them says what the outer header inherits.",
+            tunnel(kind, options) + REDIRECT,
+            [
+                (label, Ether(dst=P0, src=N0) / tags / packet)
+                for what, tags in [("a tag", Dot1Q(vlan=5)), ("two tags", Dot1Q(vlan=7) / Dot1Q(vlan=5)), ("a priority", Dot1Q(vlan=0, prio=3))]
+                for label, packet in [
+                    (f"{what}, IPv4", IP(src=SOURCE4, dst=TARGET4, ttl=7, tos=0x2A, id=9) / udp()),
+                    (f"{what}, IPv6", IPv6(src=SOURCE, dst=TARGET, hlim=7, tc=0x2A) / udp()),
+                    (f"{what}, IPv6 from the far end", IPv6(src=FAR6, dst=TARGET, hlim=7) / udp()),
+                ]
+            ],
+            remembers=True,
+        )

@@ -356,3 +356,29 @@ for name, root in [("htb", "htb default 10"), ("prio", "prio"), ("fq_codel", "fq
         shows=["tc -s filter show dev p0 ingress", "tc -s filter show dev p1 parent 1:"],
         links=False,
     )
+
+# Labels inside an IP packet, whose EtherType is then theirs.
+inside = bytes(MPLS(label=100, s=0, ttl=9) / MPLS(label=101, s=1, ttl=64) / ip4() / udp())
+filters(
+    "classify/flower-labels-inside",
+    "flower takes a packet with labels inside for one with a label.",
+    [
+        "protocol ip prio 1 flower action pipe action continue",
+        "protocol ip prio 2 flower ip_proto udp action pipe action continue",
+        "protocol ipv6 prio 3 flower action pipe action continue",
+        "protocol mpls_uc prio 4 flower mpls_label 100 action drop",
+        "protocol all prio 5 flower action pipe action continue",
+        "protocol ip prio 6 u32 match ip protocol 137 0xff action drop",
+    ],
+    [
+        ("labels in IPv4", ip4(proto=137) / Raw(inside)),
+        ("labels in IPv6", ip6(nh=137) / Raw(inside)),
+        ("a first fragment", ip4(proto=137, flags="MF") / Raw(inside)),
+        ("GRE", ip4(proto=47) / Raw(b"\0\0\x88\x47" + inside)),
+        ("IPv4 in IPv4", ip4(proto=4) / ip4() / udp()),
+        ("IPv6 in IPv4", ip4(proto=41) / ip6() / udp()),
+        ("behind options of IPv6", ip6(nh=60) / opts(137, Raw(inside))),
+        ("a label", Ether(dst=P0, src=N0, type=0x8847) / Raw(inside)),
+        ("UDP", ip4() / udp()),
+    ],
+)

@@ -157,9 +157,22 @@ pub(crate) fn write_link(
     let families = reply.nest_unflagged(libc::IFLA_AF_SPEC);
     let inet6 = reply.nest_unflagged(libc::AF_INET6 as u16);
     reply.u32(IFLA_INET6_FLAGS, if link.up() { IF_READY } else { 0 });
-    reply.u8(IFLA_INET6_ADDR_GEN_MODE, u8::from(!link.eui64));
+    reply.u8(IFLA_INET6_ADDR_GEN_MODE, mode_of(link));
     reply.end(inet6);
     reply.end(families);
+}
+
+/// `addrgenmode`. Linux: `addrconf_init_auto_addrs`, by which a device without a hardware type has random identifiers from when it
+/// first comes up.
+fn mode_of(link: &Link) -> u8 {
+    const EUI64: u8 = 0;
+    const NONE: u8 = 1;
+    const RANDOM: u8 = 3;
+    match link.kind {
+        _ if !link.eui64 => NONE,
+        LinkKind::Tunnel(tunnel::Kind::BareUdp) if link.activated => RANDOM,
+        _ => EUI64,
+    }
 }
 
 /// `IFLA_ADDRESS` and `IFLA_BROADCAST`, of a link that has such addresses.

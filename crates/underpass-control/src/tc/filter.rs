@@ -59,7 +59,7 @@ pub(crate) struct Filters {
 pub(crate) struct Place {
     /// In the order in which they were made.
     chains: Vec<Chain>,
-    /// `tcm_parent` of the last filter that was made.
+    /// `tcm_parent` of the last filter that was to be made.
     parent: u32,
     /// Handle of the qdisc.
     pub qdisc: u32,

@@ -322,9 +322,23 @@ pub(crate) struct Inside {
 
 impl Inside {
     /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
-    pub(crate) fn frame(meta: &PacketMeta, frameless: u16) -> Self {
-        let at = ethernet::Header::LEN;
-        let heir = if frameless == 0 { (at, type_of(meta.packet.bytes())) } else { (0, frameless) };
+    pub(crate) fn frame(meta: &PacketMeta, tunnel: &StoredTunnel, frameless: u16) -> Self {
+        let bytes = meta.packet.bytes();
+        let is_tag = |ethertype| matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN);
+        let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
+        if is_tag(ethertype) {
+            // Linux: the network header is behind the first tag, whatever is there. `skb_protocol` is behind all, but over IPv4
+            // it is looked for too late, when GRE's header is before them.
+            at += 4;
+            let mut behind = at;
+            while tunnel.kind.is_over_ipv6()
+                && is_tag(ethertype)
+                && let Some(next) = bytes.get(behind - 2..).and_then(|rest| rest.first_chunk())
+            {
+                (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
+            }
+        }
+        let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
         Self { protocol: InnerProtocol::Frame, at, heir }
     }
 
@@ -342,7 +356,7 @@ impl Inside {
     /// What a route has led into the tunnel.
     pub(crate) fn routed(meta: &PacketMeta, tunnel: &StoredTunnel) -> Self {
         if tunnel.kind.carries_frames() {
-            return Self::frame(meta, 0);
+            return Self::frame(meta, tunnel, 0);
         }
         if meta.is(LABELLED) {
             return Self::packet(InnerProtocol::Mpls);
@@ -372,7 +386,7 @@ pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::LinkDown);
     }
     // Before it is too long, as below.
-    if meta.extra.tunnel == Some(route.tunnel) {
+    if is_inside(view, meta, tunnel) {
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
     let EncapTemplate { mtu, link, .. } = *tunnel.template(InnerProtocol::Ip4);
@@ -411,7 +425,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
     // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
-    if meta.extra.tunnel == Some(id) {
+    if is_inside(view, meta, tunnel) {
         // An error there, as what has gone in already does not leave.
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
@@ -428,11 +442,10 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     }
     // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
     let bytes = meta.packet.bytes();
-    let six = inside == InnerProtocol::Ip6
-        || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
+    let six = heir.1 == ethernet::IPV6;
     // It looks at the end of the device, which has none where a route says it.
     let own = tunnel.kind.is_over_ipv6() && !matches!(tunnel.config.role, TunnelRole::Route { .. });
-    if six && own && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
+    if six && own && is_from_remote(tunnel, bytes.get(heir.0 + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
     }
     let option = if limit.is_some() { limit::LEN } else { 0 };
@@ -488,7 +501,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     // What counts is that, too.
     let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
     let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-        0 => (heir, len - heir.0),
+        0 => (heir, len.saturating_sub(heir.0)),
         within if whole => (heir, within),
         within => {
             let own = len.saturating_sub(within);
@@ -523,6 +536,13 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
     trace.step(Event::Headend(tunnel.kind.name(), outer), &meta.packet);
     Verdict::via(meta, &via)
+}
+
+/// Whether a packet has just gone into the device of this tunnel, whatever a route or an action said of its outer header.
+#[inline]
+pub(super) fn is_inside(view: &View<'_>, meta: &PacketMeta, tunnel: &StoredTunnel) -> bool {
+    let last = meta.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    last.is_some_and(|last| last.link == tunnel.link)
 }
 
 /// Refuses what was to go into a tunnel, and counts it there.

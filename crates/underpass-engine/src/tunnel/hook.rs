@@ -25,7 +25,7 @@ use crate::tables::{
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::come_out;
-use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, refuse_out};
+use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, is_inside, refuse_out};
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
@@ -51,16 +51,16 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     id: TunnelId,
     trace: &mut T,
 ) -> Verdict {
-    if meta.extra.tunnel != Some(id) {
-        // Of what this device makes of it the one that it has gone in by before hears nothing.
-        meta.extra.entered = None;
-    }
     let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard) else {
         return Verdict::drop(DropReason::LinkDown);
     };
     // One that has just gone in must not go in again, and is not classified.
-    if tunnel.classifies_egress && tunnel.up && meta.extra.tunnel != Some(id) {
-        return Verdict::ClassifyEgress(id);
+    if !is_inside(view, meta, tunnel) {
+        // Of what this device makes of it the one that it has gone in by before hears nothing.
+        meta.extra.entered = None;
+        if tunnel.classifies_egress && tunnel.up {
+            return Verdict::ClassifyEgress(id);
+        }
     }
     let inside = Inside::routed(meta, tunnel);
     encapsulate_in(path, view, meta, (id, inside), trace)
@@ -451,7 +451,7 @@ fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<Inside, DropRe
         if !is_ip(meta.packet.bytes(), InnerProtocol::Frame) {
             meta.extra.flags |= OPAQUE;
         }
-        return Ok(Inside::frame(meta, frameless));
+        return Ok(Inside::frame(meta, tunnel, frameless));
     }
     match headless {
         // By its EtherType, whatever it looks like.

@@ -9,9 +9,9 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::mpls::error;
-use crate::path::icmp::{answer_error, may_answer};
+use crate::path::icmp::{OUTSIDE, answer_error, may_answer};
 use crate::path::rules;
-use crate::tables::{Action, LinkId, StoredTunnel, TunnelKind};
+use crate::tables::{Action, LinkId, LookupId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
@@ -40,16 +40,19 @@ pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
     let Some(inside) = packet.get(quoted) else { return };
     let Some(front) = front_of(inside) else { return };
     let Some(sender) = may_answer(&front) else { return };
-    // Linux takes the message for one about a packet that has come in from the sender.
-    let Some(link) = link_to(view, &front, tunnel, sender) else { return };
-    if sender.is_ipv4() && !leads_into_ip6tnl(view, &front, tunnel) {
+    // Linux takes the message for one about a packet that has come in from the sender, outside of any VRF; what the underlay
+    // says in IPv4, of which it tells nobody, is the tunnel's own affair.
+    let lookup = if tunnel.kind.is_over_ipv6() { view.own_lookup(OUTSIDE) } else { tunnel.lookup };
+    let Some(link) = link_to(view, &front, (tunnel, lookup), sender) else { return };
+    let lookup = view.link(link).map_or(lookup, |link| link.lookup);
+    if sender.is_ipv4() && !leads_into_ip6tnl(view, &front, lookup) {
         return;
     }
     let Some(mut copy) = path.pool.take_for(inside.len()) else { return };
     copy.bytes_mut().copy_from_slice(inside);
     path.totals.generated += 1;
     let at = copy.headroom();
-    let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(tunnel.lookup));
+    let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(lookup));
     let about = (DropReason::TunnelUnreachable, error, argument);
     // Linux: `ip4ip6_err` calls `icmp_send`, which reads the options where those of the ICMPv6 message would be.
     let verdict = answer_error(path, view, &mut meta, about, (sender, &error::Stack::new(), false), trace);
@@ -76,8 +79,13 @@ fn front_of(quoted: &[u8]) -> Option<ArrayVec<u8, LOOKED_AT>> {
 const LOOKED_AT: usize = 256;
 
 /// The link by which packets to the sender of one that was in a tunnel leave.
-fn link_to(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel, sender: IpAddr) -> Option<LinkId> {
-    match rules::action_at(view, packet, tunnel.lookup, sender)? {
+fn link_to(
+    view: &View<'_>,
+    packet: &[u8],
+    (tunnel, lookup): (&StoredTunnel, LookupId),
+    sender: IpAddr,
+) -> Option<LinkId> {
+    match rules::action_at(view, packet, lookup, sender)? {
         Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
         Action::OnLink(link) => Some(*link),
         Action::Vrf(route) => Some(route.link),
@@ -87,9 +95,9 @@ fn link_to(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel, sender: IpAddr
 }
 
 /// Whether an IPv4 packet goes where it has gone: Linux looks it up as if it came anew.
-fn leads_into_ip6tnl(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel) -> bool {
+fn leads_into_ip6tnl(view: &View<'_>, packet: &[u8], lookup: LookupId) -> bool {
     let destination = ipv4::Header::ref_from_prefix(packet).map(|(header, _)| header.destination().into());
-    let action = destination.ok().and_then(|to| rules::action_at(view, packet, tunnel.lookup, to));
+    let action = destination.ok().and_then(|to| rules::action_at(view, packet, lookup, to));
     let Some(Action::Tunnel(route)) = action else { return false };
     let into = view.tables.tunnels().tunnel(route.tunnel, view.guard);
     into.is_some_and(|into| into.kind == TunnelKind::Ip6tnl)

@@ -100,6 +100,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         named.number = 0x8000;
     }
     let block = named.found.block;
+    if let Some(place) = router.filters.places.get_mut(&block) {
+        // Linux: `tc_new_tfilter`, before it looks at the filter.
+        place.parent = named.found.parent;
+    }
     let protocol = named.protocol;
     let chain = router.filters.chain(block, named.chain);
     let new_chain = chain.is_none_or(|chain| !chain.shown());

@@ -260,16 +260,18 @@ fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>, transport: bool) {
         ethernet::IPV4 => look_at_ipv4(key, packet, transport),
         ethernet::IPV6 => look_at_ipv6(key, packet),
         ethernet::ARP => look_at_arp(key, packet),
-        ethernet::MPLS | ethernet::MPLS_MULTICAST => {
-            let (entries, _) = packet.as_chunks::<4>();
-            for (label, entry) in key.labels.iter_mut().zip(entries).take(FLOWER_LABELS) {
-                *label = u32::from_be_bytes(*entry);
-                if *label & 0x100 != 0 {
-                    break;
-                }
-            }
-        }
+        ethernet::MPLS | ethernet::MPLS_MULTICAST => look_at_labels(key, packet),
         _ => {}
+    }
+}
+
+fn look_at_labels(key: &mut FlowerKey, packet: &[u8]) {
+    let (entries, _) = packet.as_chunks::<4>();
+    for (label, entry) in key.labels.iter_mut().zip(entries).take(FLOWER_LABELS) {
+        *label = u32::from_be_bytes(*entry);
+        if *label & 0x100 != 0 {
+            break;
+        }
     }
 }
 
@@ -290,7 +292,9 @@ fn look_at_ipv4(key: &mut FlowerKey, packet: &[u8], transport: bool) {
         key.fragment = FLOWER_FRAGMENT | if first { FLOWER_FIRST_FRAGMENT } else { 0 };
         return;
     }
-    if transport {
+    if key.protocol == protocol::MPLS {
+        look_at_labels_inside(key, packet.get(len..).unwrap_or_default());
+    } else if transport {
         look_at_transport(key, packet.get(len..).unwrap_or_default());
     }
 }
@@ -322,9 +326,17 @@ fn look_at_ipv6(key: &mut FlowerKey, packet: &[u8]) {
                 key.protocol = *after;
                 return;
             }
+            protocol::MPLS => return look_at_labels_inside(key, packet.get(at..).unwrap_or_default()),
             _ => return look_at_transport(key, packet.get(at..).unwrap_or_default()),
         }
     }
+}
+
+/// Labels inside an IP packet: Linux looks at no other encapsulation, and takes the EtherType of these for the packet's.
+#[cold]
+fn look_at_labels_inside(key: &mut FlowerKey, labels: &[u8]) {
+    key.ethertype = ethernet::MPLS;
+    look_at_labels(key, labels);
 }
 
 fn look_at_transport(key: &mut FlowerKey, header: &[u8]) {
