@@ -93,6 +93,7 @@ dns=none
 rc-manager=unmanaged
 auth-polkit=false
 no-auto-default=*
+hostname-mode=none
 [keyfile]
 path=/etc/NetworkManager/system-connections
 ---
