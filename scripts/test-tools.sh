@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind, a static busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy, and programs that manage a host's
+# valgrind, busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy, pyroute2, and programs that manage a host's
 # network.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
@@ -26,6 +26,18 @@ command -v iperf3 >/dev/null || wanted+=(iperf3)
 command -v dbus-daemon >/dev/null || wanted+=(dbus-daemon)
 # Where systemd runs, installing it would have it take over the machine's network.
 command -v NetworkManager >/dev/null || [ -d /run/systemd/system ] || wanted+=(network-manager)
+command -v ifup >/dev/null || [ -d /run/systemd/system ] || wanted+=(ifupdown)
+/usr/bin/python3 -c 'import pyroute2' 2>/dev/null || wanted+=(python3-pyroute2)
+# They cannot be installed beside ifupdown and busybox-static: their files are unpacked.
+unpacked=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+for package in ifupdown2 busybox; do
+    [ -d "$unpacked/$package" ] || wanted+=("$package")
+done
+# Built from source it takes a minute.
+if [[ $(gobgpd --version 2>/dev/null) != *\ 3.[3-9][0-9].* ]] || ! command -v gobgp >/dev/null; then
+    echo "test-tools: no GoBGP 3.37: its test will be skipped, unless what" \
+        "go install github.com/osrg/gobgp/v3/cmd/{gobgp,gobgpd}@v3.37.0 makes is in the path" >&2
+fi
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2
@@ -35,6 +47,13 @@ echo "test-tools: installing ${wanted[*]}" >&2
 apt-get -qq update >/dev/null 2>&1
 # One by one: what cannot be had keeps nothing else away.
 for package in "${wanted[@]}"; do
+    if [ "$package" = ifupdown2 ] || [ "$package" = busybox ]; then
+        downloads=$(mktemp -d)
+        (cd "$downloads" && apt-get -qq download "$package" && dpkg -x "$package"_*.deb "$unpacked/$package") >/dev/null 2>&1 ||
+            echo "test-tools: $package could not be downloaded: its test will be skipped" >&2
+        rm -r "$downloads"
+        continue
+    fi
     # The tests start FRR's daemons in namespaces of their own; the machine's routing is none of their business.
     if ! DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -qq install -y --no-install-recommends "$package" >/dev/null 2>&1; then

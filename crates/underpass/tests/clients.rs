@@ -7,6 +7,7 @@ use std::{
     fmt::Write as _,
     io::{BufRead, BufReader, IoSlice, Write as _},
     os::fd::{AsRawFd, OwnedFd},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -422,8 +423,8 @@ fn a_batch_of_ten_thousand_routes() {
 /// pyroute2 (Debian's python3-pyroute2, or from PyPI) does what its manual shows first.
 #[test]
 fn pyroute2() {
-    if !Command::new("python3").args(["-c", "import pyroute2"]).output().is_ok_and(|out| out.status.success())
-    {
+    const PYTHON: &str = "/usr/bin/python3";
+    if !Command::new(PYTHON).args(["-c", "import pyroute2"]).output().is_ok_and(|out| out.status.success()) {
         println!("SKIPPED: pyroute2 is not installed");
         return;
     }
@@ -445,23 +446,37 @@ with IPRoute() as ipr:
         again = error.code
     print(names, sorted(routes), again)
 ";
-    let outcome = run(&mut daemon.command(&["python3", "-W", "ignore", "-c", script]));
+    let outcome = run(&mut daemon.command(&[PYTHON, "-W", "ignore", "-c", script]));
     assert_eq!(outcome.output.trim(), "['lo', 'p0'] ['10.0.0.0', '10.9.0.0'] 17");
 }
 
-/// busybox reads 8 KiB at a time.
+/// busybox reads 8 KiB at a time: the one that is installed (Debian's busybox-static), and the one that loads the library, which
+/// `scripts/test-tools.sh` unpacks.
 #[test]
 fn busybox_shows_every_route() {
-    if Command::new("busybox").arg("ip").output().is_err() {
-        return eprintln!("busybox_shows_every_route: skipped: busybox is not installed");
-    }
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("busybox").join("bin/busybox");
+    let there = |busybox: &&str| {
+        let there = Command::new(busybox).arg("ip").output().is_ok();
+        if !there {
+            eprintln!("busybox_shows_every_route: skipped: there is no {busybox}");
+        }
+        there
+    };
+    let all: Vec<&str> = ["busybox", unpacked.to_str().unwrap()].into_iter().filter(there).collect();
     let daemon = Daemon::start(&["p0"]);
     daemon.succeeds("ip link set p0 up");
     let routes = (0..400).map(|i| format!("route add 10.{}.{}.0/24 dev p0\n", i / 200 + 1, i % 200));
     let batch = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(batch.path(), routes.collect::<String>()).unwrap();
     daemon.succeeds(&format!("ip -batch {}", batch.path().display()));
-    let shown = daemon.succeeds("busybox ip route");
-    assert_eq!(shown.lines().count(), 400, "{shown}");
-    assert!(daemon.succeeds("busybox ip link show p0").contains("p0:"));
+    for busybox in &all {
+        let shown = daemon.succeeds(&format!("{busybox} ip route"));
+        assert_eq!(shown.lines().count(), 400, "{busybox}: {shown}");
+        assert!(daemon.succeeds(&format!("{busybox} ip link show p0")).contains("p0:"));
+    }
+    for (number, busybox) in all.iter().enumerate() {
+        let address = format!("10.3.0.{number}/32");
+        daemon.succeeds(&format!("{busybox} ip address add {address} dev p0"));
+        assert!(daemon.succeeds("ip address show p0").contains(&address));
+    }
 }

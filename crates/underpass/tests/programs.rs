@@ -358,10 +358,10 @@ fn mad_and_lazy_clients_are_alone() {
     assert!(router.run("ip route show").unwrap().contains("10.0.0.0/24"));
 }
 
-/// What `pip install pyroute2==0.9.*` brings, in the python3 of the path or that of $UNDERPASS_TEST_PYTHON.
+/// Debian's python3-pyroute2, or what $UNDERPASS_TEST_PYTHON has.
 #[test]
 fn pyroute2() {
-    let python = env::var("UNDERPASS_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let python = env::var("UNDERPASS_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let found = Command::new(&python).args(["-c", "import pyroute2"]).output();
     if !found.is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: {python} has no pyroute2");

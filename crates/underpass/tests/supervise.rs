@@ -164,7 +164,10 @@ fn a_go_program() {
     }
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-{}", std::process::id()));
     let mut build = Command::new("go");
-    build.args(["build", "-buildvcs=false", "-o"]).arg(&path).arg(".");
+    build
+        .args(["build", "-buildvcs=false", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w", "-o"])
+        .arg(&path)
+        .arg(".");
     build.current_dir(project("crates/underpass/tests/supervise/go")).env("CGO_ENABLED", "0");
     let built = build.output().unwrap();
     if !built.status.success() {
@@ -178,78 +181,6 @@ fn a_go_program() {
                   addresses 1\nok\n";
     assert_eq!(outcome, Outcome { status: 0, output: wanted.to_owned() });
     assert!(daemon.succeeds("ip address show p0").contains("10.77.0.1/24"));
-}
-
-/// The CNI plugins of this version, built. `None`, and said so, without Go or without its proxy of modules.
-fn cni_plugins() -> Option<PathBuf> {
-    const VERSION: &str = "v1.7.1";
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cni-{VERSION}"));
-    if directory.exists() {
-        return Some(directory);
-    }
-    if !there_is("go") {
-        return None;
-    }
-    let made = tempfile::tempdir_in(directory.parent().unwrap()).unwrap();
-    let mut install = Command::new("go");
-    install.args(["install", "-buildvcs=false"]).env("CGO_ENABLED", "0").env("GOBIN", made.path());
-    install.args(
-        ["main/ptp", "ipam/host-local", "meta/bandwidth"]
-            .map(|plugin| format!("github.com/containernetworking/plugins/plugins/{plugin}@{VERSION}")),
-    );
-    let installed = install.output().unwrap();
-    if !installed.status.success() {
-        println!("SKIPPED: go install: {}", String::from_utf8_lossy(&installed.stderr));
-        return None;
-    }
-    // Another run of the tests may have been faster.
-    let _ = fs::rename(made.path(), &directory);
-    Some(directory)
-}
-
-/// The chain of plugins that gives a pod a link with a rate: ptp, which starts host-local, and bandwidth.
-#[test]
-fn cni() {
-    if !root() {
-        return;
-    }
-    let Some(plugins) = cni_plugins() else { return };
-    let (host, pod) = (Namespace::new("host").unwrap(), Namespace::new("pod").unwrap());
-    let arguments = ["--driver", "packet", "--workers", "1"];
-    let router = Router::start(Path::new(UNDERPASS), &host, &arguments).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let call = |command: &str, plugin: &str, configuration: &serde_json::Value| {
-        let input = directory.path().join("configuration");
-        fs::write(&input, configuration.to_string()).unwrap();
-        let mut exec = exec_in(&host, &[], &["sh", "-c", "exec \"$0\" \"$@\" < \"$CONFIGURATION\""]);
-        exec.arg(UNDERPASS).args(["exec", "--"]).arg(plugins.join(plugin));
-        exec.env("CONFIGURATION", input).env("CNI_COMMAND", command).env("CNI_CONTAINERID", "pod");
-        exec.env("CNI_NETNS", pod.path()).env("CNI_IFNAME", "eth0").env("CNI_PATH", &plugins);
-        succeeds(exec)
-    };
-    let ipam = serde_json::json!({
-        "type": "host-local", "subnet": "10.88.0.0/24", "dataDir": directory.path(),
-        "routes": [{"dst": "0.0.0.0/0"}],
-    });
-    let ptp = serde_json::json!({"cniVersion": "1.0.0", "name": "lab", "type": "ptp", "ipam": ipam});
-    let result = call("ADD", "ptp", &ptp);
-    let bandwidth = serde_json::json!({
-        "cniVersion": "1.0.0", "name": "lab", "type": "bandwidth",
-        "ingressRate": 50_000_000, "ingressBurst": 500_000, "egressRate": 20_000_000, "egressBurst": 200_000,
-        "prevResult": serde_json::from_str::<serde_json::Value>(&result).unwrap(),
-    });
-    call("ADD", "bandwidth", &bandwidth);
-    let qdiscs = router.run("tc qdisc show").unwrap();
-    for rate in ["rate 50Mbit", "rate 20Mbit", "qdisc ingress"] {
-        assert!(qdiscs.contains(rate), "{rate}: {qdiscs}");
-    }
-    assert!(!host.run("tc qdisc show").unwrap().contains("rate 20Mbit"), "it is the router that has them");
-    assert!(pod.run("ip address show eth0").unwrap().contains("10.88.0.2/24"));
-    pod.run("ping -c 1 -W 5 10.88.0.1").unwrap();
-    call("DEL", "bandwidth", &bandwidth);
-    call("DEL", "ptp", &ptp);
-    let links = router.run("ip -br link").unwrap();
-    assert!(!links.contains("veth") && !links.contains("bwp"), "{links}");
 }
 
 /// A router beside the kernel of a namespace with a veth pair.

@@ -80,7 +80,7 @@ unsafe fn comes_from_the_kernel(message: &mut msghdr) {
         while let Some(found) = header.as_ref() {
             let (level, kind, length) = (found.cmsg_level, found.cmsg_type, found.cmsg_len);
             if (level, kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) {
-                let data = length as usize - libc::CMSG_LEN(0) as usize;
+                let data = length - libc::CMSG_LEN(0) as usize;
                 ptr::write_bytes(libc::CMSG_DATA(header), 0, data);
             }
             header = libc::CMSG_NXTHDR(message, header);

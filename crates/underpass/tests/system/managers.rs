@@ -60,16 +60,20 @@ e0.network
 [Match]
 Name=e0
 [Network]
+LinkLocalAddressing=no
 Address=10.5.0.@/24
 ---
 red.network
 [Match]
 Name=red
+[Network]
+LinkLocalAddressing=no
 ---
 ipip5.network
 [Match]
 Name=ipip5
 [Network]
+LinkLocalAddressing=no
 VRF=red
 Address=10.9.0.@/30
 ---
@@ -77,6 +81,7 @@ gre5.network
 [Match]
 Name=gre5
 [Network]
+LinkLocalAddressing=no
 Address=10.8.0.@/30
 [Route]
 Destination=10.80.0.0/16
@@ -88,6 +93,7 @@ dns=none
 rc-manager=unmanaged
 auth-polkit=false
 no-auto-default=*
+hostname-mode=none
 [keyfile]
 path=/etc/NetworkManager/system-connections
 ---

@@ -4,6 +4,7 @@
 //! have to wait for those that run, and keep the next ones waiting.
 
 mod attack;
+mod cni;
 mod daemon;
 mod first_packet;
 mod lab;

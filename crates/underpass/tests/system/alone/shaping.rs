@@ -17,10 +17,43 @@ use crate::net::{self, Kind::Underpass, Node, number, settle, turn_alone};
 use underpass_daemon::testbed::{Namespace, join};
 
 /// Bits a second that are asked for.
-const RATE: f64 = 20e6;
+pub const RATE: f64 = 20e6;
 /// Bytes of UDP payload, and of the frame that they make.
 const PAYLOAD: usize = 1200;
 const FRAME: usize = PAYLOAD + 8 + 20 + 14;
+
+/// Sends at about 50 Mbit/s for a while; gives the rate of frames at the other host, in bits a second, from its
+/// second half second on, and how many came in all.
+pub fn flood(from: &Namespace, to: &Namespace, address: &'static str, port: u16) -> (f64, u64) {
+    let sink = to.enter(|| UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap();
+    let source = from.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    let _ = nix::sys::socket::setsockopt(&sink, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20));
+    let patience = |time| sink.set_read_timeout(Some(Duration::from_millis(time))).unwrap();
+    patience(5000);
+    let sender = thread::spawn(move || {
+        let (start, payload) = (Instant::now(), [0; PAYLOAD]);
+        let mut sent = 0_u32;
+        while start.elapsed() < Duration::from_millis(2500) {
+            let due = (start.elapsed().as_secs_f64() * 50e6 / 8.0 / FRAME as f64) as u32;
+            while sent < due {
+                let _ = source.send_to(&payload, (address, port));
+                sent += 1;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let (mut arrivals, mut payload) = (Vec::new(), [0; PAYLOAD]);
+    while let Ok(PAYLOAD) = sink.recv(&mut payload) {
+        patience(500);
+        arrivals.push(Instant::now());
+    }
+    sender.join().unwrap();
+    let (first, last) = (arrivals[0], arrivals[arrivals.len() - 1]);
+    let steady = first + Duration::from_millis(500);
+    let counted = arrivals.iter().filter(|at| **at > steady).count();
+    let time = last.saturating_duration_since(steady).as_secs_f64();
+    ((counted * FRAME * 8) as f64 / time, arrivals.len() as u64)
+}
 
 struct Lab {
     hosts: [Namespace; 2],
@@ -51,42 +84,9 @@ impl Lab {
         Self { hosts, router }
     }
 
-    /// Sends at about 50 Mbit/s for a while; gives the rate of frames at the other host, in bits a second, from its
-    /// second half second on, and how many came in all.
-    fn flood(&self, port: u16) -> (f64, u64) {
-        let sink = self.hosts[1].enter(|| UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap();
-        let source = self.hosts[0].enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-        let _ = nix::sys::socket::setsockopt(&sink, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20));
-        let patience = |time| sink.set_read_timeout(Some(Duration::from_millis(time))).unwrap();
-        patience(5000);
-        let sender = thread::spawn(move || {
-            let (start, payload) = (Instant::now(), [0; PAYLOAD]);
-            let mut sent = 0_u32;
-            while start.elapsed() < Duration::from_millis(2500) {
-                let due = (start.elapsed().as_secs_f64() * 50e6 / 8.0 / FRAME as f64) as u32;
-                while sent < due {
-                    let _ = source.send_to(&payload, ("10.2.0.2", port));
-                    sent += 1;
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let (mut arrivals, mut payload) = (Vec::new(), [0; PAYLOAD]);
-        while let Ok(PAYLOAD) = sink.recv(&mut payload) {
-            patience(500);
-            arrivals.push(Instant::now());
-        }
-        sender.join().unwrap();
-        let (first, last) = (arrivals[0], arrivals[arrivals.len() - 1]);
-        let steady = first + Duration::from_millis(500);
-        let counted = arrivals.iter().filter(|at| **at > steady).count();
-        let time = last.saturating_duration_since(steady).as_secs_f64();
-        ((counted * FRAME * 8) as f64 / time, arrivals.len() as u64)
-    }
-
     /// Floods, and compares rate and counters with what was asked for.
     fn assert_shaped(&self, what: &str, device: &str, port: u16) {
-        let (rate, received) = self.flood(port);
+        let (rate, received) = flood(&self.hosts[0], &self.hosts[1], "10.2.0.2", port);
         let shown = self.router.run(&format!("tc -s qdisc show dev {device}"));
         let log = || format!("{what}: {rate} bit/s\n{shown}{}", self.router.log());
         assert!((rate / RATE - 1.0).abs() < 0.1, "{}", log());
