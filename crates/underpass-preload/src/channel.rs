@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{OsString, c_int, c_void},
+    ffi::{CStr, OsString, c_int, c_void},
     mem::{size_of, zeroed},
     os::unix::ffi::OsStringExt,
     ptr::null_mut,
@@ -12,7 +12,7 @@ use std::{
 use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
-    lost, next,
+    auto, lost, next,
     numbers::{self, Meaning},
     programs,
     protocol::{
@@ -43,7 +43,8 @@ fn routers() -> Option<&'static Routers> {
         .as_ref()
 }
 
-fn address(path: &[u8]) -> sockaddr_un {
+/// The address of the socket at a path.
+pub fn address(path: &[u8]) -> sockaddr_un {
     // SAFETY: all zero bytes are a valid sockaddr_un.
     let mut address: sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
@@ -67,10 +68,15 @@ pub fn alone() -> bool {
 
 /// The inode of the calling thread's network namespace.
 fn namespace() -> Option<u64> {
+    inode_at(c"/proc/thread-self/ns/net")
+}
+
+/// The inode of what is at a path.
+pub fn inode_at(path: &CStr) -> Option<u64> {
     // SAFETY: all zero bytes are a valid stat; stat writes one, and it is read only where that succeeded.
     unsafe {
         let mut status: libc::stat = zeroed();
-        (next::stat(c"/proc/thread-self/ns/net".as_ptr(), &raw mut status) == 0).then_some(status.st_ino)
+        (next::stat(path.as_ptr(), &raw mut status) == 0).then_some(status.st_ino)
     }
 }
 
@@ -91,6 +97,7 @@ fn connect_in(namespace: impl Fn() -> Option<u64>) -> Result<Option<c_int>, c_in
         },
         Some(Routers::Runtime(directory)) => {
             let Some(namespace) = namespace() else { return Ok(None) };
+            auto::settle(namespace)?;
             let path = [directory, &b"/"[..], socket_name(namespace).as_bytes()].concat();
             match connect_to(&address(&path)) {
                 // A file may be left of a daemon, even one of another namespace that had this number.
@@ -101,7 +108,8 @@ fn connect_in(namespace: impl Fn() -> Option<u64>) -> Result<Option<c_int>, c_in
     }
 }
 
-fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
+/// A connection to what listens there.
+pub fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
     // SAFETY: socket and connect are called with valid arguments; connect reads a sockaddr_un of the
     // length given.
     unsafe {
