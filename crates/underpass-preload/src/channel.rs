@@ -534,7 +534,8 @@ pub unsafe fn submit(
     let mut errno = next::errno();
     if length < 0 && (socket.waits.load(Relaxed) || is_gone(errno)) {
         drop(turn_taken);
-        let reconnected = lost::reconnect(socket);
+        let waits = flags & libc::MSG_DONTWAIT == 0 && asks_for_a_dump(&copy);
+        let reconnected = lost::next_router(socket, waits);
         turn_taken = turn(socket);
         (length, errno) = match reconnected {
             Ok(()) => (send(), next::errno()),
@@ -558,6 +559,12 @@ pub unsafe fn submit(
         }
     }
     Ok(length)
+}
+
+/// Whether a datagram asks for a dump: NLM_F_DUMP in the header of its first message.
+fn asks_for_a_dump(datagram: &[u8]) -> bool {
+    const DUMP: u16 = libc::NLM_F_DUMP as u16;
+    datagram.get(6..8).is_some_and(|flags| u16::from_ne_bytes([flags[0], flags[1]]) & DUMP == DUMP)
 }
 
 /// Whether an errno of sendmsg(2) says that the router has closed its end.
