@@ -25,7 +25,7 @@ use nix::{
 };
 use std::os::fd::AsRawFd;
 
-use crate::protocol::{RUNTIME, RUNTIME_VARIABLE, SOCKET_VARIABLE, socket_name};
+use crate::protocol::{AUTO_VARIABLE, RUNTIME, RUNTIME_VARIABLE, SOCKET_VARIABLE, socket_name};
 
 /// File name of the preload library.
 const LIBRARY: &str = "libunderpass_preload.so";
@@ -135,6 +135,29 @@ pub fn check_router(path: &Path) -> Result<(), LaunchError> {
         Errno::ENOENT | Errno::ECONNREFUSED => LaunchError::NoRouter(path.to_owned()),
         _ => LaunchError::Unreachable { path: path.to_owned(), error: errno.into() },
     })
+}
+
+/// Waits until the router of a network namespace is ready, if `underpass exec --auto` starts one there and this process
+/// runs under it.
+///
+/// # Errors
+/// There should be one, and it could not be started.
+pub fn settle(namespace: u64) -> Result<(), Errno> {
+    let Some(path) = env::var_os(AUTO_VARIABLE).filter(|path| !path.is_empty()) else { return Ok(()) };
+    let keeper = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    // Where it has ended, there are no routers of its own any more.
+    if connect(keeper.as_raw_fd(), &UnixAddr::new(path.as_os_str())?).is_err() {
+        return Ok(());
+    }
+    send(keeper.as_raw_fd(), &namespace.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL)?;
+    let mut answer = [0; 4];
+    loop {
+        return match recv(keeper.as_raw_fd(), &mut answer, MsgFlags::empty()) {
+            Err(Errno::EINTR) => continue,
+            Ok(4) if answer != [0; 4] => Err(Errno::from_raw(i32::from_ne_bytes(answer))),
+            _ => Ok(()),
+        };
+    }
 }
 
 /// Finds the preload library: beside the program, in `deps/` below or beside it (a build directory), or in

@@ -1,6 +1,7 @@
 //! The daemon: it connects the kernel, programs that speak netlink, zebra and the workers with the router. And what its tools share:
 //! how they find a router, start one offline, and run lines of configuration.
 
+pub mod child;
 pub mod fpm;
 pub mod kernel;
 pub mod launch;

@@ -4,6 +4,7 @@
 //! in its place, so that there is a whole one at any time.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -29,6 +30,8 @@ use crate::startup::{Failed, Startup};
 const FILE: &str = "state.conf";
 /// What could not be restored.
 const FAILED: &str = "not-restored.conf";
+/// The interface indices of the devices that the lines make: an index and a name a line.
+const INDICES: &str = "indices";
 /// How long changes may follow each other before they are written.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The time between two writings, at least …
@@ -43,13 +46,18 @@ pub struct Lines {
     pub text: String,
     /// What no line says, a sentence each.
     pub left_out: Vec<String>,
+    /// Interface indices of the devices that the router has made beside a kernel, by name.
+    #[serde(default)]
+    pub indices: BTreeMap<String, u32>,
 }
 
 impl Lines {
     /// What is configured of a router, but for what another program keeps.
     pub fn of(router: &Router, elsewhere: &dyn Elsewhere) -> Self {
         let saved = router.save(elsewhere);
-        Self { text: saved.text(), left_out: saved.left_out }
+        let name = |index| router.links().find(|link| link.index == index).map(|link| link.name.clone());
+        let indices = router.devices().filter_map(|(index, _)| Some((name(index)?, index))).collect();
+        Self { text: saved.text(), left_out: saved.left_out, indices }
     }
 }
 
@@ -90,6 +98,16 @@ impl StateDirectory {
         }
     }
 
+    /// The interface indices that devices had, by name.
+    pub fn indices(&self) -> BTreeMap<String, u32> {
+        let text = fs::read_to_string(self.path.join(INDICES)).unwrap_or_default();
+        let line = |line: &str| {
+            let (index, name) = line.split_once(' ')?;
+            Some((name.to_owned(), index.parse().ok()?))
+        };
+        text.lines().filter_map(line).collect()
+    }
+
     /// Keeps lines that could not be restored, for somebody to look at.
     ///
     /// # Errors
@@ -108,13 +126,19 @@ impl StateDirectory {
         file.sync_all()
     }
 
-    /// Puts lines in the place of those that are kept.
-    fn write(&self, text: &str) -> io::Result<()> {
-        let new = self.path.join(format!("{FILE}.new"));
+    /// Puts lines and indices in the place of those that are kept.
+    fn write(&self, lines: &Lines) -> io::Result<()> {
+        let indices = lines.indices.iter().map(|(name, index)| format!("{index} {name}\n"));
+        self.write_file(INDICES, &indices.collect::<String>())?;
+        self.write_file(FILE, &lines.text)
+    }
+
+    fn write_file(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = self.path.join(format!("{name}.new"));
         let mut file = private().truncate(true).open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(new, self.path.join(FILE))?;
+        fs::rename(new, self.path.join(name))?;
         // The name, too.
         File::open(&self.path)?.sync_all()
     }
@@ -131,7 +155,7 @@ fn private() -> OpenOptions {
 #[derive(Debug)]
 struct Written {
     directory: StateDirectory,
-    text: Option<String>,
+    lines: Option<Lines>,
     left_out: Vec<String>,
     closed: bool,
     failing: bool,
@@ -140,19 +164,19 @@ struct Written {
 impl Written {
     /// Writes lines if they are others than before.
     fn update(&mut self, lines: Lines) {
-        if self.closed || self.text.as_ref() == Some(&lines.text) {
+        if self.closed || self.lines.as_ref() == Some(&lines) {
             return;
         }
         for what in lines.left_out.iter().filter(|what| !self.left_out.contains(what)) {
             tracing::warn!("not kept: {what}");
         }
-        self.left_out = lines.left_out;
-        match self.directory.write(&lines.text) {
+        self.left_out.clone_from(&lines.left_out);
+        match self.directory.write(&lines) {
             Ok(()) => {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("what is configured is kept again");
                 }
-                self.text = Some(lines.text);
+                self.lines = Some(lines);
             }
             Err(error) => {
                 self.failing = true;
@@ -179,7 +203,7 @@ impl Keeper {
         lines: impl FnMut() -> Option<Lines> + Send + 'static,
     ) -> io::Result<Self> {
         let (changed, changes) = sync_channel(1);
-        let written = Written { directory, text: None, left_out: Vec::new(), closed: false, failing: false };
+        let written = Written { directory, lines: None, left_out: Vec::new(), closed: false, failing: false };
         let written = Arc::new(Mutex::new(written));
         let thread = Arc::clone(&written);
         thread::Builder::new().name("state".to_owned()).spawn(move || follow(&thread, &changes, lines))?;
@@ -255,7 +279,8 @@ mod tests {
         let count = Arc::clone(&asked);
         let lines = move || {
             let number = count.fetch_add(1, SeqCst);
-            Some(Lines { text: format!("ip link set p0 mtu {}\n", 1400 + number), left_out: Vec::new() })
+            let text = format!("ip link set p0 mtu {}\n", 1400 + number);
+            Some(Lines { text, ..Lines::default() })
         };
         let keeper = Keeper::start(state, lines).unwrap();
         wait(|| kept(directory.path()).contains("mtu 1400"));
@@ -263,7 +288,7 @@ mod tests {
         (0..100_000).for_each(|_| keeper.changed());
         wait(|| kept(directory.path()).contains("mtu 1401"));
         assert!(asked.load(SeqCst) as u64 <= 3 + start.elapsed().as_secs());
-        keeper.close(Lines { text: "ip link set p0 up\n".to_owned(), left_out: Vec::new() });
+        keeper.close(Lines { text: "ip link set p0 up\n".to_owned(), ..Lines::default() });
         let before = asked.load(SeqCst);
         keeper.changed();
         wait(|| asked.load(SeqCst) > before);

@@ -58,6 +58,14 @@ impl TunPort {
     /// EBUSY: there is one already, which is in use or has one queue only. EINVAL: there is one of the other
     /// kind. ENOENT: there is no /dev/net/tun.
     pub fn open(name: &str, kind: TunKind, queues: bool) -> io::Result<Self> {
+        Self::open_at(name, kind, queues, 0)
+    }
+
+    /// The same; a new device gets this interface index, unless it is 0.
+    ///
+    /// # Errors
+    /// As [`TunPort::open`]; EBUSY if another device has the index.
+    pub fn open_at(name: &str, kind: TunKind, queues: bool, index: u32) -> io::Result<Self> {
         let device = OpenOptions::new()
             .read(true)
             .write(true)
@@ -68,6 +76,10 @@ impl TunPort {
         let more = if queues { libc::IFF_MULTI_QUEUE } else { 0 };
         request.ifr_ifru.ifru_flags = (mode | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more) as libc::c_short;
         let fd = device.as_raw_fd();
+        if index != 0 {
+            // SAFETY: the request takes an int.
+            sys::check(unsafe { libc::ioctl(fd, libc::TUNSETIFINDEX, &raw const index) })?;
+        }
         // SAFETY: the request takes a `struct ifreq`.
         sys::check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })?;
         let length = vnet::LEN as libc::c_int;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{OsString, c_int, c_void},
+    ffi::{CStr, OsString, c_int, c_void},
     mem::{size_of, zeroed},
     os::unix::ffi::OsStringExt,
     ptr::null_mut,
@@ -12,7 +12,7 @@ use std::{
 use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
-    lost, next,
+    auto, lost, next,
     numbers::{self, Meaning},
     programs,
     protocol::{
@@ -43,7 +43,8 @@ fn routers() -> Option<&'static Routers> {
         .as_ref()
 }
 
-fn address(path: &[u8]) -> sockaddr_un {
+/// The address of the socket at a path.
+pub fn address(path: &[u8]) -> sockaddr_un {
     // SAFETY: all zero bytes are a valid sockaddr_un.
     let mut address: sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
@@ -67,10 +68,15 @@ pub fn alone() -> bool {
 
 /// The inode of the calling thread's network namespace.
 fn namespace() -> Option<u64> {
+    inode_at(c"/proc/thread-self/ns/net")
+}
+
+/// The inode of what is at a path.
+pub fn inode_at(path: &CStr) -> Option<u64> {
     // SAFETY: all zero bytes are a valid stat; stat writes one, and it is read only where that succeeded.
     unsafe {
         let mut status: libc::stat = zeroed();
-        (next::stat(c"/proc/thread-self/ns/net".as_ptr(), &raw mut status) == 0).then_some(status.st_ino)
+        (next::stat(path.as_ptr(), &raw mut status) == 0).then_some(status.st_ino)
     }
 }
 
@@ -91,6 +97,7 @@ fn connect_in(namespace: impl Fn() -> Option<u64>) -> Result<Option<c_int>, c_in
         },
         Some(Routers::Runtime(directory)) => {
             let Some(namespace) = namespace() else { return Ok(None) };
+            auto::settle(namespace)?;
             let path = [directory, &b"/"[..], socket_name(namespace).as_bytes()].concat();
             match connect_to(&address(&path)) {
                 // A file may be left of a daemon, even one of another namespace that had this number.
@@ -101,7 +108,8 @@ fn connect_in(namespace: impl Fn() -> Option<u64>) -> Result<Option<c_int>, c_in
     }
 }
 
-fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
+/// A connection to what listens there.
+pub fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
     // SAFETY: socket and connect are called with valid arguments; connect reads a sockaddr_un of the
     // length given.
     unsafe {
@@ -526,7 +534,8 @@ pub unsafe fn submit(
     let mut errno = next::errno();
     if length < 0 && (socket.waits.load(Relaxed) || is_gone(errno)) {
         drop(turn_taken);
-        let reconnected = lost::reconnect(socket);
+        let waits = flags & libc::MSG_DONTWAIT == 0 && asks_for_a_dump(&copy);
+        let reconnected = lost::next_router(socket, waits);
         turn_taken = turn(socket);
         (length, errno) = match reconnected {
             Ok(()) => (send(), next::errno()),
@@ -550,6 +559,12 @@ pub unsafe fn submit(
         }
     }
     Ok(length)
+}
+
+/// Whether a datagram asks for a dump: NLM_F_DUMP in the header of its first message.
+fn asks_for_a_dump(datagram: &[u8]) -> bool {
+    const DUMP: u16 = libc::NLM_F_DUMP as u16;
+    datagram.get(6..8).is_some_and(|flags| u16::from_ne_bytes([flags[0], flags[1]]) & DUMP == DUMP)
 }
 
 /// Whether an errno of sendmsg(2) says that the router has closed its end.

@@ -13,6 +13,7 @@
 pub mod numbers;
 pub mod protocol;
 
+mod auto;
 mod channel;
 mod hooks;
 mod lost;

@@ -138,6 +138,25 @@ pub fn reconnect(socket: &Socket) -> Result<(), c_int> {
     Ok(())
 }
 
+/// Gives a socket to the next router; `waits`: waits for it, if the socket blocks. A program that asks for a dump may read
+/// the answer without a look at whether it could ask (BIRD), and would wait for ever.
+///
+/// # Errors
+/// There is none, or a signal has come.
+pub fn next_router(socket: &Socket, waits: bool) -> Result<(), c_int> {
+    loop {
+        match reconnect(socket) {
+            Err(libc::ECONNREFUSED) if waits && !is_nonblocking(socket) => {
+                // SAFETY: there are no descriptors to be read.
+                if unsafe { libc::poll(null_mut(), 0, (TICK / 1_000_000) as c_int) } < 0 {
+                    return Err(next::errno());
+                }
+            }
+            reconnected => return reconnected,
+        }
+    }
+}
+
 /// What becomes of a receive that met the end of its router.
 pub fn ended(socket: &Socket) -> Then {
     if socket.asks.swap(false, Relaxed) && !is_member(socket) {

@@ -163,6 +163,9 @@ next! {
     fstatat(at: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int) -> c_int;
     fstatat64(at: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int) -> c_int;
     statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut libc::statx) -> c_int;
+    mount(
+        source: *const c_char, target: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void
+    ) -> c_int;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
 }

@@ -73,6 +73,12 @@ pub const SOCKET_VARIABLE: &str = "UNDERPASS_SOCKET";
 /// [`socket_name`]. It counts only without [`SOCKET_VARIABLE`].
 pub const RUNTIME_VARIABLE: &str = "UNDERPASS_RUNTIME";
 
+/// Environment variable that holds the path of the socket at which `underpass exec --auto` listens, which starts and ends
+/// the routers of network namespaces. A datagram says the namespace's inode (64 bits) and, if the namespace has just been
+/// given a name, the path of that. The answer is an errno (32 bits); it comes when routers of namespaces that have no name
+/// any more have ended, and, if there is no path, when the namespace's router is ready.
+pub const AUTO_VARIABLE: &str = "UNDERPASS_AUTO";
+
 /// Where daemons of network namespaces listen unless configured otherwise.
 pub const RUNTIME: &str = "/run/underpass";
 

@@ -1,6 +1,9 @@
 //! `underpass exec`: runs a program whose netlink sockets lead to the router.
 
+mod auto;
+
 use std::{
+    env,
     ffi::OsString,
     io::ErrorKind,
     os::unix::process::CommandExt,
@@ -10,7 +13,7 @@ use std::{
 
 use underpass_daemon::{
     launch::{self, LaunchError, Lead},
-    protocol::RUNTIME,
+    protocol::{AUTO_VARIABLE, RUNTIME},
     supervise::{self, Routers, SuperviseError, program::Kind},
 };
 
@@ -21,6 +24,9 @@ use underpass_daemon::{
 /// supervised by seccomp user notification (Linux 5.19), and so is everything it starts. With --follow a program is
 /// supervised that loads the library itself, for what it starts that does not: static programs, programs in Go,
 /// `env -i`, and as root `sudo`.
+///
+/// With --auto, `ip netns add NAME` starts a router in the new network namespace, and `ip netns del NAME` ends it. It
+/// attaches every Ethernet device that comes into the namespace. The routers end with CMD.
 ///
 /// The exit status is the program's own; 127 if it is not found, 126 if it cannot be run.
 #[derive(Debug, clap::Args)]
@@ -34,6 +40,7 @@ use underpass_daemon::{
   underpass exec -- /opt/cni/bin/ptp < conf   # Go: supervised
   underpass exec --follow -- bash             # what the shell starts is reached, whatever it is
   underpass exec --follow -- env -i /usr/sbin/ip route
+  underpass exec --auto -- sh ./build-namespaces.sh   # routers in all namespaces that it makes
   underpass exec --no-seccomp -- busybox ip route   # not supervised: shows the kernel's routes")]
 pub struct Args {
     /// The socket of one router for CMD, whatever network namespace it enters [default: $UNDERPASS_SOCKET,
@@ -47,6 +54,9 @@ pub struct Args {
     /// Never supervise: what does not load the library talks to the kernel
     #[arg(long)]
     no_seccomp: bool,
+    /// Start a router in each network namespace that CMD makes with `ip netns add`, and end it with the namespace
+    #[arg(long, conflicts_with = "socket")]
+    auto: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -54,6 +64,9 @@ pub struct Args {
 
 /// Becomes the program, or supervises it until it ends; returns only if it cannot be started.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.auto {
+        return auto::main(args);
+    }
     let Some((program, arguments)) = args.command.split_first() else {
         anyhow::bail!("no command given");
     };
@@ -61,6 +74,8 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     command.args(arguments);
     let socket = match &args.socket {
         Some(socket) => Some(socket.clone()),
+        // Under --auto there are routers in other namespaces, if not in this one.
+        None if env::var_os(AUTO_VARIABLE).is_some() => None,
         None => launch::default_socket()?,
     };
     let routers = match socket {

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod exec;
+mod fleet;
 mod generate;
 mod replay;
 mod run;

@@ -1,6 +1,8 @@
 //! `underpass run`: the router as a daemon.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    env, ffi::OsString, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Duration,
+};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -18,10 +20,12 @@ use underpass_daemon::{
     startup::Startup,
 };
 
+use crate::fleet::{self, Fleet, names::Watch};
+
 /// Run the router of this network namespace, beside its kernel.
 ///
-/// It attaches to every Ethernet device of the namespace, or to those that --attach names, and forwards
-/// packets in the kernel's place. Configure it with `underpass exec`. With --offline it has virtual ports
+/// It attaches to every Ethernet device of the namespace, or to those that --attach names, also to devices that come
+/// later, and forwards packets in the kernel's place. Configure it with `underpass exec`. With --offline it has virtual ports
 /// only, does not use the kernel's network, and needs no privileges. It prints a line on standard output when
 /// it is ready. On SIGTERM or SIGINT it gives everything back and exits.
 #[derive(Debug, clap::Args)]
@@ -31,12 +35,19 @@ use underpass_daemon::{
   underpass exec -- ip -6 route add fc00:1::/64 encap seg6 mode encap segs fc00:2::1 dev eth1
   underpass run --config /etc/underpass/router.conf
   underpass run --state /var/lib/underpass
+  underpass run --all --state /var/lib/underpass   # a router in each namespace of `ip netns`
   underpass run --offline --port p0 --port p1
   underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01")]
 pub struct Args {
     /// Use virtual ports only, no kernel interfaces
     #[arg(long)]
     offline: bool,
+    /// Keep a router in every network namespace that `ip netns` names, now or later, instead of in this one
+    ///
+    /// Each is a process of its own, with the options given here. It ends when the name is deleted, and is started anew
+    /// if it ends by itself.
+    #[arg(long, conflicts_with_all = ["offline", "attach", "metrics", "socket", "config", "fpm"])]
+    all: bool,
     /// Attach this device; repeatable [default: every Ethernet device]
     #[arg(long, value_name = "DEV", conflicts_with = "offline")]
     attach: Vec<String>,
@@ -75,7 +86,8 @@ pub struct Args {
     /// Keep the configuration in DIR, and restore it at the start
     ///
     /// DIR/state.conf is up to date about a second after a change, and has the lines that `underpass save` prints. A line
-    /// that fails when it is restored is logged and added to DIR/not-restored.conf; the others are run.
+    /// that fails when it is restored is logged and added to DIR/not-restored.conf; the others are run. With --all each
+    /// router has a directory of its namespace's name in DIR.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Add a port; repeatable
@@ -152,7 +164,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     // In every thread, so that only the one that waits for them gets them.
     signals.thread_block()?;
     limits::raise_descriptors();
-    if args.offline {
+    if args.all {
+        all(args, &signals)?;
+    } else if args.offline {
         offline(args, signals)?;
     } else {
         let (startup, state) = startup(args)?;
@@ -190,6 +204,43 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
         group: args.socket_group.as_ref().map(group).transpose()?,
         startup: None,
     })
+}
+
+/// Keeps a router in every network namespace that has a name.
+fn all(args: &Args, signals: &SigSet) -> anyhow::Result<()> {
+    let value = |option: &str, value: Option<String>| -> Vec<OsString> {
+        value.map_or_else(Vec::new, |value| vec![option.into(), value.into()])
+    };
+    let arguments = [
+        value("--workers", args.workers.map(|workers| workers.to_string())),
+        value("--driver", name_of(&args.driver)),
+        value("--fast-path", name_of(&args.fast_path)),
+        value("--kernel-filters", name_of(&args.kernel_filters)),
+        value("--log", args.log.as_ref().and_then(name_of)),
+        value("--socket-group", args.socket_group.clone()),
+    ];
+    let program = env::current_exe().context("this program's own path")?;
+    let state = args.state.clone();
+    let options = fleet::Options { program, arguments: arguments.concat(), state, restart: true };
+    let fleet = Arc::new(Fleet::new(options));
+    let watch = Watch::new().context("watching the names of network namespaces")?;
+    let follower = Arc::clone(&fleet);
+    thread::Builder::new().name("names".to_owned()).spawn(move || {
+        loop {
+            follower.follow();
+            if let Err(error) = watch.wait() {
+                return tracing::error!("watching the names of network namespaces: {error}");
+            }
+        }
+    })?;
+    signals.wait()?;
+    fleet.end();
+    Ok(())
+}
+
+/// What a value is called on the command line.
+fn name_of(value: &impl ValueEnum) -> Option<String> {
+    Some(value.to_possible_value()?.get_name().to_owned())
 }
 
 /// The listener for FRR, if one is asked for.

@@ -83,8 +83,8 @@ fn between_two_routers() {
     set(&polled, libc::NETLINK_ADD_MEMBERSHIP, libc::RTNLGRP_NEXTHOP as i32).unwrap();
     set(&polled, libc::NETLINK_EXT_ACK, 1).unwrap();
     set(&quiet, libc::NETLINK_NO_ENOBUFS, 1).unwrap();
-    let requester = open();
-    assert!(works(requester.as_raw_fd()));
+    let (requester, dumper) = (open(), open());
+    assert!(works(requester.as_raw_fd()) && works(dumper.as_raw_fd()));
     let copy = polled.try_clone().unwrap();
     let ports = [&polled, &watched, &quiet, &requester].map(port_id);
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
@@ -109,8 +109,16 @@ fn between_two_routers() {
     assert!((2..20).contains(&wakes), "{wakes} times awake");
     assert_eq!(send(requester.as_raw_fd(), &get_link(1), MsgFlags::empty()), Err(Errno::ECONNREFUSED));
 
+    // A dump waits for the next one: programs read its answer, whether they could ask or not.
+    let dump = std::thread::spawn(move || {
+        let mut request = get_link(0);
+        request[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
+        send(dumper.as_raw_fd(), &request, MsgFlags::empty()).unwrap();
+        recv(dumper.as_raw_fd(), &mut [0; 8192], MsgFlags::empty()).unwrap()
+    });
     let mut next = start_router(Path::new(&variable("TEST_SOCKET")));
     assert!(works(requester.as_raw_fd()));
+    assert!(dump.join().unwrap() > 64);
     // What listens hears that it has missed something; then it is a listener as before.
     for listener in [&polled, &watched] {
         let end = Instant::now() + Duration::from_secs(10);

@@ -83,6 +83,10 @@ pub(crate) fn is_own_object(router: &Router, request: &Request<'_>, new: bool) -
             _ => {}
         }
     }
+    // The kernel would look for its gateway outside the VRF.
+    if new && router.live.as_ref().is_some_and(|live| live.devices.masters.contains_key(&oif)) {
+        return true;
+    }
     let device = router.links.get(oif).is_some_and(|link| link.tunnel.is_some());
     let makes = |kind| makes_encap(kind) && (device || !Encap::is_of_device(kind));
     new && matches!(encapsulated, (true, Some(kind)) if makes(kind))

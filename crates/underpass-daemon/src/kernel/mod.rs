@@ -11,6 +11,7 @@ mod socket;
 mod solicit;
 mod vrf;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -291,8 +292,8 @@ impl Kernel {
     ///
     /// # Errors
     /// As [`Requester::open`].
-    pub fn namespace(&self) -> io::Result<Own> {
-        Own::open(self.made.clone())
+    pub fn namespace(&self, indices: BTreeMap<String, u32>) -> io::Result<Own> {
+        Own::open(self.made.clone(), indices)
     }
 
     /// Whether qdiscs or filters have changed since this was last asked.

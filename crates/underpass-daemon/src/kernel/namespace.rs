@@ -35,15 +35,18 @@ impl Made {
 pub struct Own {
     requester: Requester,
     made: Made,
+    /// Interface indices that devices had when a router before this one made them, by name.
+    indices: BTreeMap<String, u32>,
 }
 
 impl Own {
-    /// Connects to the kernel; `made` is where the queues of devices are found.
+    /// Connects to the kernel; `made` is where the queues of devices are found. A device that is named in `indices` is made
+    /// with that index, if it is free.
     ///
     /// # Errors
     /// What socket(2) and bind(2) say.
-    pub fn open(made: Made) -> io::Result<Self> {
-        Ok(Self { requester: Requester::open()?, made })
+    pub fn open(made: Made, indices: BTreeMap<String, u32>) -> io::Result<Self> {
+        Ok(Self { requester: Requester::open()?, made, indices })
     }
 
     fn settle(&mut self, index: u32, device: Device) -> Result<(), RequestError> {
@@ -85,7 +88,10 @@ impl Namespace for Own {
             Device::Tunnel(kind) if kind.ethernet() => TunKind::Tap,
             Device::Tunnel(_) => TunKind::Tun,
         };
-        let queue = TunPort::open(name, kind, device != Device::Dummy).map_err(refused)?;
+        let open = |index| TunPort::open_at(name, kind, device != Device::Dummy, index);
+        // Programs that have not ended with the router before know it by this index.
+        let again = self.indices.remove(name).and_then(|index| open(index).ok());
+        let queue = again.map_or_else(|| open(0), Ok).map_err(refused)?;
         let index = underpass_port::index_of(name).map_err(refused)?;
         self.settle(index, device)?;
         self.made.keep(index, queue);

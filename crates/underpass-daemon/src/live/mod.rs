@@ -189,7 +189,8 @@ pub fn run(
     let mut router = Router::live(writer);
     router.gather_filters(true);
     let mut kernel = Kernel::open()?;
-    router.set_namespace(Box::new(kernel.namespace()?));
+    let indices = state.as_ref().map(StateDirectory::indices).unwrap_or_default();
+    router.set_namespace(Box::new(kernel.namespace(indices)?));
     kernel.synchronise(&mut router)?;
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };

@@ -23,7 +23,10 @@ use super::{
     send::{Sent, datagrams},
     thread::{self, Part},
 };
-use crate::protocol::{Kind, Message, socket_name};
+use crate::{
+    launch,
+    protocol::{Kind, Message, socket_name},
+};
 
 /// What follows once a router has answered.
 #[derive(Debug)]
@@ -93,7 +96,11 @@ impl Supervisor {
     ) -> Result<Option<(OwnedFd, PathBuf)>, Errno> {
         let path = match &self.routers {
             Routers::One(path) => path.clone(),
-            Routers::Runtime(directory) => directory.join(socket_name(thread::namespace(call.thread)?)),
+            Routers::Runtime(directory) => {
+                let namespace = thread::namespace(call.thread)?;
+                launch::settle(namespace)?;
+                directory.join(socket_name(namespace))
+            }
         };
         let wanted = status.identity()?;
         if !self.listener.waits(call) {

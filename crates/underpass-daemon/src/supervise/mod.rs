@@ -40,7 +40,7 @@ use identity::Identity;
 use line::{Job, Line};
 use listener::{Call, Listener};
 use receive::Receive;
-pub use start::{Ending, SuperviseError, run};
+pub use start::{Ending, Held, SuperviseError, hold_signals, run};
 
 use crate::protocol::MARK;
 

@@ -122,6 +122,57 @@ impl Ending {
     }
 }
 
+/// Signals that are held back in this thread, and in those that it starts from now on, until a program is there for which
+/// they are.
+#[derive(Debug)]
+pub struct Held {
+    before: SigSet,
+    signals: SignalFd,
+}
+
+/// Holds back the signals that are for a program.
+///
+/// # Errors
+/// Those of signalfd(2).
+pub fn hold_signals() -> Result<Held, Errno> {
+    let held: SigSet = PASSED_ON.into_iter().collect();
+    let before = SigSet::thread_get_mask()?;
+    held.thread_block()?;
+    Ok(Held { before, signals: SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC)? })
+}
+
+impl Held {
+    /// Starts a program that is not supervised, and returns when it has ended. It gets the signals, stops with this process
+    /// and ends with the calling thread.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn attend(self, command: Command) -> io::Result<Ending> {
+        let mut command = ready(command, self.before);
+        let id = Pid::from_raw(command.spawn()?.id() as i32);
+        let signals = self.signals;
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            // It waits for the next one until this process ends.
+            while pass_on_next(&signals, id).is_some() {}
+        })?;
+        let mut ending = Ending::Exited(1);
+        wait(id, |change| match change {
+            WaitStatus::Exited(_, status) => ending = Ending::Exited(status),
+            WaitStatus::Signaled(_, signal, _) => ending = Ending::Killed(signal),
+            change => stop_with(change),
+        });
+        Ok(ending)
+    }
+}
+
+/// Stops this process as its program has stopped: as a shell expects of its child, whose whole process group it stops and
+/// continues.
+fn stop_with(change: WaitStatus) {
+    if let WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) = change {
+        let _ = raise(Signal::SIGSTOP);
+    }
+}
+
 /// Starts a program under supervision; returns when it has ended. Call it from a process of one thread.
 ///
 /// # Errors
@@ -199,11 +250,7 @@ fn supervise(
             match change {
                 WaitStatus::Exited(_, status) => ended = Some(Ending::Exited(status)),
                 WaitStatus::Signaled(_, signal, _) => ended = Some(Ending::Killed(signal)),
-                // As a shell expects of its child, whose whole process group it stops and continues.
-                WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => {
-                    raise(Signal::SIGSTOP)?;
-                }
-                _ => {}
+                change => stop_with(change),
             }
         }
         if let Some(ending) = ended {
@@ -254,12 +301,17 @@ fn wait(id: Pid, mut say: impl FnMut(WaitStatus)) {
 
 /// Passes on signals that somebody has sent to this process. Those of a terminal its whole process group has got.
 fn pass_on(signals: &SignalFd, id: Pid) {
-    while let Ok(Some(signal)) = signals.read_signal() {
-        let sent_by_a_process = signal.ssi_code <= 0;
-        if let (true, Ok(signal)) = (sent_by_a_process, Signal::try_from(signal.ssi_signo as c_int)) {
-            let _ = kill(id, signal);
-        }
+    while pass_on_next(signals, id).is_some() {}
+}
+
+/// Passes on the next signal; `None` if there is none.
+fn pass_on_next(signals: &SignalFd, id: Pid) -> Option<()> {
+    let signal = signals.read_signal().ok()??;
+    let sent_by_a_process = signal.ssi_code <= 0;
+    if let (true, Ok(signal)) = (sent_by_a_process, Signal::try_from(signal.ssi_signo as c_int)) {
+        let _ = kill(id, signal);
     }
+    Some(())
 }
 
 /// Each socket of a program takes two descriptors here: as many as this process may have.

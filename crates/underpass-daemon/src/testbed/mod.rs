@@ -4,7 +4,6 @@
 //! A namespace has no name and lives as long as this process and what it started, so nothing stays behind,
 //! however the process ends.
 
-mod child;
 mod namespace;
 mod router;
 

@@ -20,7 +20,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::child;
+use crate::child;
 
 /// How long a line may take.
 const PATIENCE: Duration = Duration::from_secs(60);

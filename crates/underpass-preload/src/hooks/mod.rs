@@ -5,6 +5,7 @@ mod calls;
 mod descriptors;
 mod files;
 mod interfaces;
+mod namespaces;
 mod sockets;
 mod transfer;
 

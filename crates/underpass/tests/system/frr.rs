@@ -1,5 +1,7 @@
 //! FRR programs the router: zebra with its FPM plugin, staticd, bgpd and ldpd as Debian ships them.
 
+mod restart;
+
 use std::{
     fs,
     os::unix::fs::chown,
@@ -113,6 +115,17 @@ impl Frr {
         self.configure(&["segment-routing", "srv6", "locators", "locator loc1", &prefix]);
     }
 
+    /// What zebra has taken of the processor, in hundredths of a second.
+    fn zebra_ticks(&self) -> u64 {
+        let (_, child) = self.running.iter().find(|(name, _)| *name == "zebra").unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        status.split(' ').skip(13).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
     /// SIGTERM to one: it withdraws what it has announced.
     fn end(&self, daemon: &str) {
         let (_, child) = self.running.iter().find(|(name, _)| *name == daemon).unwrap();
@@ -217,55 +230,6 @@ fn twin(name: &str) -> Namespace {
         .unwrap();
     namespace.run(PORTS).unwrap();
     namespace
-}
-
-/// zebra under `underpass exec` goes over to the next router: it neither spins nor fills its log, and sees what that has.
-#[test]
-fn zebra_goes_over_to_the_next_router() {
-    const NAME: &str = "zebra_goes_over_to_the_next_router";
-    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
-    let namespace = net::namespace("frr");
-    let directory = tempfile::tempdir().unwrap();
-    give(directory.path());
-    let socket = directory.path().join("netlink.sock");
-    let path = socket.display().to_string();
-    let start = || {
-        let arguments = ["--offline", "--socket", &path, "--port", "p0"];
-        let router = Router::start(program(), &namespace, &arguments).unwrap();
-        give(&socket);
-        router
-    };
-    let exec = |lines: &str| {
-        let mut command = namespace.command(program());
-        command.args(["exec", "--socket", &path, "--", "sh", "-ec", lines]);
-        assert!(command.status().unwrap().success(), "{lines}");
-    };
-    let router = start();
-    let mut frr = Frr::new(&namespace, &["exec", "--socket", &path]);
-    frr.start("zebra", "");
-    let ticks = || {
-        let status = fs::read_to_string(format!("/proc/{}/stat", frr.running[0].1.id())).unwrap();
-        let fields: Vec<u64> =
-            status.split(' ').skip(13).take(2).map(|field| field.parse().unwrap()).collect();
-        fields.iter().sum::<u64>()
-    };
-    let log = || fs::read_to_string(frr.path("log")).unwrap_or_default();
-    router.kill().unwrap();
-    let (before, said) = (ticks(), log().len());
-    thread::sleep(Duration::from_secs(3));
-    // Hundredths of a second.
-    assert!(ticks() - before < 30, "zebra spins: {} in 3 s\n{}", ticks() - before, log());
-    assert!(log().len() - said < 4000, "{}", log());
-
-    let _router = start();
-    // Twice a second the library looks for a router; what changes before is lost, and zebra does not read it again.
-    thread::sleep(Duration::from_secs(2));
-    exec("ip link set p0 up; ip addr add 10.9.0.1/24 dev p0; ip link add d9 type dummy");
-    eventually("zebra sees what the next router has", || {
-        let shown = frr.vtysh(&["show interface brief"]);
-        if shown.contains("10.9.0.1/24") && shown.contains("d9") { Ok(()) } else { Err(shown + &log()) }
-    });
-    assert!(log().len() - said < 8000, "{}", log());
 }
 
 const FPM: &str = "fpm address 127.0.0.1\n";

@@ -168,3 +168,38 @@ fn bird_exports_what_it_learns() {
         shown => Err(shown),
     });
 }
+
+/// BIRD scans while there is no router: it waits for the next one, and goes on with that.
+#[test]
+fn bird_goes_over_to_the_next_router() {
+    const NAME: &str = "bird_goes_over_to_the_next_router";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME, "bird", "bird2")) else { return };
+    let namespace = net::namespace("bird");
+    namespace
+        .run(
+            "ip link add e0 type veth peer name e1; ip link set e0 up; ip link set e1 up
+             ip addr add 10.5.0.1/24 dev e0",
+        )
+        .unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let configuration = "router id 10.5.0.1;\nlog stderr all;\nprotocol device { scan time 1; }\n\
+                         protocol kernel { scan time 1; ipv4 { export all; }; }\n\
+                         protocol static { ipv4; route 10.70.0.0/16 via 10.5.0.2; }\n";
+    std::fs::write(path("conf"), configuration).unwrap();
+    let start = || Router::start(program(), &namespace, &["--attach", "e0"]).unwrap();
+    let router = start();
+    let words = ["bird", "-f", "-c", &path("conf"), "-s", &path("ctl")];
+    let _running = Running::start(&router, &words, Path::new(&path("log")));
+    let has_route = |router: &Router| match router.run("ip route show proto bird").unwrap() {
+        shown if shown.contains("10.70.0.0/16 via 10.5.0.2 dev e0") => Ok(()),
+        shown => Err(shown + &std::fs::read_to_string(path("log")).unwrap()),
+    };
+    eventually("the route is there", || has_route(&router));
+    router.kill().unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    let router = start();
+    router.run("ip route del 10.70.0.0/16").unwrap();
+    eventually("BIRD writes the route again", || has_route(&router));
+    router.stop().unwrap();
+}

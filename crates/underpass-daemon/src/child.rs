@@ -1,4 +1,5 @@
 //! Programs that start in another network namespace, and end when the thread that started them does.
+
 #![allow(unsafe_code)]
 
 use std::{
@@ -15,7 +16,7 @@ use nix::{
 
 /// Makes `command` start in `namespace`, in a process group of its own; `end` is sent to it when the thread
 /// that starts it ends.
-pub(super) fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
+pub fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
     command.process_group(0);
     // SAFETY: between fork and exec the closure makes two system calls and touches no memory but its own: it
     // allocates nothing and takes no lock.
