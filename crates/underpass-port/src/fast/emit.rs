@@ -28,6 +28,7 @@ pub(super) mod sk_buff {
     pub(in super::super) const LEN: i16 = 0;
     pub(in super::super) const VLAN_PRESENT: i16 = 20;
     pub(in super::super) const IFINDEX: i16 = 40;
+    pub(in super::super) const CB: i16 = 48;
     pub(in super::super) const DATA: i16 = 76;
     pub(in super::super) const DATA_END: i16 = 80;
     pub(in super::super) const GSO_SIZE: i16 = 176;

@@ -16,6 +16,7 @@ mod mpls;
 mod multipath;
 mod run;
 mod srv6;
+mod traced;
 mod walk;
 
 pub mod arena;
@@ -24,12 +25,14 @@ pub use device::Fast;
 pub(crate) use device::{Misses, leaving, not_in_driver};
 pub(crate) use features::sends_for_drivers;
 pub use run::Verdict;
+pub use traced::Matching;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 pub use emit::Hook;
 use emit::{Emit, REDIRECT, TCX_DROP, stack};
+use traced::Token;
 use underpass_engine::in_kernel::records::Places;
 
 use crate::keep::Keep;
@@ -40,8 +43,15 @@ use crate::xdp::program;
 /// `BPF_F_INGRESS`.
 const INGRESS: i32 = 1;
 
-/// Loads the program for a hook. `arena` is the region that `places` are in.
-pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
+/// Loads the program for a hook. `arena` is the region that `places` are in; by `token` it knows what another program says of
+/// traced packets.
+pub(crate) fn load(
+    hook: Hook,
+    arena: &Map,
+    places: Places,
+    keep: &Keep,
+    token: Token,
+) -> io::Result<OwnedFd> {
     let mut p = Program::default();
     let main = p.label();
     p.function(main, "carry", None);
@@ -50,7 +60,7 @@ pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::
     p.map(R1, arena);
     p.copy(R1, R3);
     let mut emit = Emit::new(p, places, hook);
-    emit.input(keep.mark().cast_signed());
+    emit.input(keep.mark().cast_signed(), token);
     emit.write_causes();
     let miss = emit.miss;
     emit.p.here(miss);
@@ -140,7 +150,7 @@ mod tests {
         let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
         let began = std::time::Instant::now();
         for hook in [Hook::Tcx, Hook::Xdp] {
-            let loaded = load(hook, arena.map(), writer.places().unwrap(), &keep);
+            let loaded = load(hook, arena.map(), writer.places().unwrap(), &keep, Token::new());
             eprintln!("{hook:?}: {:?}", began.elapsed());
             if let Err(error) = loaded {
                 let text = error.to_string();

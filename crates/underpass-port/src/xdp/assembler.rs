@@ -39,12 +39,14 @@ pub(crate) enum Size {
     Double = 0x18,
 }
 
-/// What is computed of a register and another, or a number; 64 bits.
+/// What is computed of a register and another, or a number.
 #[derive(Clone, Copy)]
 pub(crate) enum Do {
     Add = 0x00,
     Subtract = 0x10,
     Multiply = 0x20,
+    Divide = 0x30,
+    Modulo = 0x90,
     Or = 0x40,
     And = 0x50,
     ShiftLeft = 0x60,
@@ -147,6 +149,16 @@ impl Program {
     /// `to = to what from`
     pub(crate) fn compute_with(&mut self, to: Register, what: Do, from: Register) {
         self.push(0x0f | what as u8, to, from, 0, 0);
+    }
+
+    /// `to = value`, of 32 bits; the upper half becomes 0, as of all that is computed of words.
+    pub(crate) fn set_word(&mut self, to: Register, value: u32) {
+        self.push(0xb4, to, R0, 0, value.cast_signed());
+    }
+
+    /// `to = to what from`, of the lower 32 bits.
+    pub(crate) fn compute_words(&mut self, to: Register, what: Do, from: Register) {
+        self.push(0x0c | what as u8, to, from, 0, 0);
     }
 
     /// `to = value`, of 64 bits.

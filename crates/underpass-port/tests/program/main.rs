@@ -14,6 +14,7 @@ mod packets;
 mod random;
 mod router;
 mod runner;
+mod traced;
 mod tunnels;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -163,6 +164,29 @@ fn any_packet(mut runner: Runner) {
         Hook::Xdp => CARRIES_IN_DRIVER,
     };
     check(&became, &runner, &[CARRIES, more].concat());
+}
+
+/// Of packets that somebody traces, those that a filter matches are workers', and all others as if nobody traced any.
+#[test]
+fn traced_packets_are_for_workers() {
+    with_runner("traced_packets_are_for_workers", Hook::Tcx, |mut runner| {
+        let (count, first) =
+            (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
+        let mut became = Became::default();
+        let mut random = Random(first);
+        runner.router.configure(&mut random);
+        for filter in 0..count.div_ceil(PACKETS) {
+            let device = (random.below(4) == 0).then(|| random.below(router::DEVICES as u64) as usize);
+            runner.trace(traced::filter(&mut random), device);
+            for _ in 0..PACKETS {
+                let (link, frame) = packets::frame(&runner.router, &mut random);
+                became.add(runner.compare(link, &frame, &format!("seed {first}, filter {filter}")));
+            }
+        }
+        check(&became, &runner, &[]);
+        let traced = runner.router.writer.misses(underpass_engine::in_kernel::records::MissCause::Traced);
+        assert!(traced > count / 10, "{traced} packets");
+    });
 }
 
 /// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use underpass_engine::bpf::classic::Filter;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::drops::DropReason;
@@ -11,7 +12,7 @@ use underpass_engine::tables::Writer;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Kept, Worker};
 use underpass_packet::protocol;
-use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
+use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
 use crate::labels::{self, LABELS};
@@ -42,6 +43,8 @@ pub struct Runner {
     keep: Keep,
     now: u64,
     left: Vec<u8>,
+    /// Which packets are traced, and by which device they come in then.
+    traced: Option<(Filter, Option<usize>, Matching)>,
     /// What the program did by itself, and how often.
     pub hits: BTreeMap<String, u64>,
 }
@@ -62,7 +65,23 @@ impl Runner {
         for ifindex in router.ifindexes {
             keep.set_device(ifindex, OfDevice::default()).expect("a device");
         }
-        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), hits: BTreeMap::new() })
+        let (hits, traced) = (BTreeMap::new(), None);
+        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), traced, hits })
+    }
+
+    /// Has packets traced that a filter matches and that come in by a device.
+    pub fn trace(&mut self, filter: Filter, device: Option<usize>) {
+        self.traced = None;
+        let ifindex = device.map(|device| self.router.ifindexes[device]);
+        let matching = self.fast.trace(Some(&filter), ifindex, [].into_iter()).expect("a filter");
+        self.router.writer.set_aside(true);
+        self.traced = Some((filter, device, matching));
+    }
+
+    fn is_traced(&self, device: usize, frame: &[u8]) -> bool {
+        self.traced
+            .as_ref()
+            .is_some_and(|(filter, only, _)| only.is_none_or(|only| only == device) && filter.matches(frame))
     }
 
     /// What the program makes of a frame, if it sends it and what it makes of it is always the same.
@@ -84,7 +103,11 @@ impl Runner {
         let ifindex = self.router.ifindexes[device];
         let before = self.counted();
         let misses = self.missed();
-        let ran = self.fast.run(self.hook, frame, ifindex, &mut self.left);
+        let traced_before = self.router.writer.misses(MissCause::Traced);
+        let ran = match &self.traced {
+            Some((.., matching)) => self.fast.run_behind(matching, frame, ifindex, &mut self.left),
+            None => self.fast.run(self.hook, frame, ifindex, &mut self.left),
+        };
         let verdict =
             ran.unwrap_or_else(|error| panic!("{place}: {error}: {} bytes {}", frame.len(), hex(frame)));
         let after = self.counted();
@@ -97,6 +120,13 @@ impl Runner {
                 hex(frame)
             )
         };
+        if self.traced.is_some() {
+            let traced = self.is_traced(device, frame);
+            let by_program = self.router.writer.misses(MissCause::Traced) != traced_before;
+            if traced && received != 0 || !traced && by_program {
+                fail("is it traced?", format!("  {traced}"));
+            }
+        }
         if received == 0 {
             if counted.iter().any(|count| *count != 0) {
                 fail("a packet that the program does not carry is counted", self.named(&counted));

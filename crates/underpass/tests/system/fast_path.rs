@@ -2,11 +2,15 @@
 //! the program when the router is killed.
 
 use std::{
+    io::{BufRead, BufReader, Read},
     os::fd::AsRawFd,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+use nix::unistd::Pid;
 use underpass_daemon::{live::Stats, testbed::Router};
 
 use super::net::{self, Line, program, settle, skip};
@@ -166,7 +170,41 @@ fn filters_and_tracing_have_workers_carry() {
         }
         assert!(Instant::now() < end, "{:#?}", stats(&line));
     }
+    only_what_is_traced_leaves_the_kernel(&line);
     router.stop().unwrap();
+}
+
+/// Of IPv6 the echo requests are traced that come in by v1; their replies, and all of IPv4, stay in the kernel.
+fn only_what_is_traced_leaves_the_kernel(line: &Line) {
+    let mut command = line.router.command(program());
+    let command = command.args(["trace", "--json", "--port", "v1", "icmp6[icmp6type] == icmp6-echo"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
+    assert!(first.starts_with("following "), "{first}");
+    let traced = |stats: &Stats| stats.fast_path.misses.get("traced").copied().unwrap_or_default();
+    let before = stats(line);
+    ping(line, "10.0.2.2", 100);
+    let between = stats(line);
+    assert!(between.fast_path.hits - before.fast_path.hits >= 200, "{between:#?}");
+    assert_eq!(traced(&between), traced(&before), "{between:#?}");
+    ping(line, "fd00:2::2", 50);
+    let after = stats(line);
+    assert_eq!(traced(&after) - traced(&between), 50, "{after:#?}");
+    assert!(after.fast_path.hits - between.fast_path.hits >= 50, "{after:#?}");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    assert_eq!((printed.lines().count(), rest.as_str()), (50, "50 packets followed, 0 more matched\n"));
+    // And all of them again.
+    let before = stats(line);
+    ping(line, "fd00:2::2", 50);
+    let after = stats(line);
+    assert!(after.fast_path.hits - before.fast_path.hits >= 100, "{after:#?}");
 }
 
 #[test]
