@@ -198,6 +198,7 @@ pub fn run(
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
     *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.keep())?;
+    router.set_clock(worker::behind(router.began())?);
     let keep = attachments.keep();
     let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;

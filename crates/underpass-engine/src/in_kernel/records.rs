@@ -5,7 +5,7 @@
 //! the *slot* that holds the address of that, as it may be replaced by itself; a slot of 0 is one without a record.
 
 use std::sync::atomic::{
-    AtomicU32,
+    AtomicI64, AtomicU32,
     Ordering::{Relaxed, Release},
 };
 
@@ -14,14 +14,14 @@ use underpass_packet::mpls::Entry;
 use super::Programs;
 use super::counters::{self, ProgramCounters};
 use super::labels::ProgramLabels;
-use super::tunnels;
+use super::{filters, tunnels};
 use crate::counters::{CounterId, Direction};
 use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, LabelAction, Link, LinkId, Lookup, LookupId,
-    Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, HookId, LabelAction, Link, LinkId, Lookup,
+    LookupId, Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -51,7 +51,7 @@ pub enum MissCause {
     Segment,
     /// The kernel cannot put in or take out headers here.
     Room,
-    /// A filter or a qdisc looks at what comes in.
+    /// A filter that no program knows, or a qdisc, looks at what comes in.
     Hooked,
     /// Packets are traced.
     Traced,
@@ -166,7 +166,8 @@ pub struct Places {
     pub sizes: u32,
     /// What is so for all packets: at 0 the bits of the first word of an IPv4 header that must be those of version 4 and no
     /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets; at 8, while they are
-    /// to get those of tunnels; at 16 the bits that a label takes over from the one whose place it takes.
+    /// to get those of tunnels; at 16 the bits that a label takes over from the one whose place it takes;
+    /// at 24, 64 bits, what the workers' clock lies behind that of the machine.
     pub common: u32,
     /// Ends of tunnels, by a hash of what they are found by.
     pub ends: u32,
@@ -213,6 +214,9 @@ pub(crate) struct Records {
     pub(super) ends: Words<AtomicU32>,
     pub(super) fou_ports: Words<AtomicU32>,
     pub(super) blocks: Arena,
+    pub(super) hooks: Words<AtomicU32>,
+    pub(super) tc_actions: Words<AtomicU32>,
+    pub(super) buckets: Words<AtomicI64>,
     sizes: Words,
     common: Words<AtomicU32>,
     pub(crate) counters: ProgramCounters,
@@ -240,6 +244,9 @@ impl Records {
             sizes,
             common: there(COMMON_BITS)?,
             interfaces: there(INTERFACE_BITS)?,
+            hooks: Words::within(&region, filters::HOOK_BITS)?,
+            tc_actions: Words::within(&region, filters::ACTION_BITS)?,
+            buckets: Words::within(&region, filters::BUCKET_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
             lookups: Words::within(&region, LOOKUP_BITS)?,
             next_hops: Words::within(&region, NEXT_HOP_BITS)?,
@@ -293,6 +300,14 @@ impl Records {
         self.common.word(0).store(bits, Relaxed);
     }
 
+    /// Says what the workers' clock lies behind that of the machine, `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(crate) fn set_clock(&self, behind: u64) {
+        let halves = behind.to_ne_bytes();
+        for (at, half) in halves.as_chunks::<4>().0.iter().enumerate() {
+            self.common.word(6 + at).store(u32::from_ne_bytes(*half), Relaxed);
+        }
+    }
+
     /// Has workers get all packets, or no longer.
     pub(crate) fn set_aside(&self, aside: bool) {
         self.common.word(1).store(aside.into(), Relaxed);
@@ -331,14 +346,14 @@ impl Records {
 
     /// ```text
     /// 0: interface index; 4: flags; 8: slot of the look-up; 12: counters, relative to a processor's
-    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses
+    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses; 32: slot of the filters of what comes in, or 0
     /// ```
     fn link(&self, id: LinkId, link: &Link) -> Option<Vec<u64>> {
         let device = link.programs?;
         let plain = link.up
             && link.port.is_some()
             && !link.vrf
-            && link.ingress.is_none()
+            && link.ingress.is_none_or(|HookId(hook)| self.hooks.slot(hook).is_some())
             && link.ingress_qdisc.is_none()
             && link.require_hmac != Require::Always
             && !link.ifb
@@ -360,6 +375,7 @@ impl Records {
             pair(self.lookups.slot(link.lookup.0)?, counters::link_at(id, Direction::Receive)),
             u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
             pair(link.mtu, device.misses),
+            pair(link.ingress.and_then(|HookId(hook)| self.hooks.slot(hook)).unwrap_or(0), 0),
         ])
     }
 

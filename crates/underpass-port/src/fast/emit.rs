@@ -108,6 +108,10 @@ pub(super) mod stack {
     pub(in super::super) const FAMILY: i16 = -272;
     /// An IPv6 header, on its way elsewhere.
     pub(in super::super) const HEADER: i16 = -312;
+    /// The record of the filters of what comes in, or 0.
+    pub(in super::super) const FILTERS: i16 = -320;
+    /// What they say.
+    pub(in super::super) const HELD: i16 = -328;
 }
 
 /// Bytes of the header of a frame.
@@ -123,6 +127,11 @@ pub(super) struct Emit {
     pub(super) part: Label,
     pub(super) fold: Label,
     pub(super) flow: Label,
+    pub(super) classify: Label,
+    pub(super) police: Label,
+    pub(super) act: Label,
+    /// A filter drops the packet, for the reason in R0.
+    pub(super) policed: Label,
     /// The packet is the kernel's or a worker's.
     pub(super) miss: Label,
     causes: BTreeMap<u32, Label>,
@@ -131,8 +140,25 @@ pub(super) struct Emit {
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
+        let [classify, police, act, policed] = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
-        Self { p, hook, context, places, find, walk, part, fold, flow, miss, causes }
+        Self {
+            p,
+            hook,
+            context,
+            places,
+            find,
+            walk,
+            part,
+            fold,
+            flow,
+            classify,
+            police,
+            act,
+            policed,
+            miss,
+            causes,
+        }
     }
 
     /// Where to jump to if no program takes the packet for this cause. In a driver it need not be noted: what goes on from there
@@ -216,6 +242,7 @@ impl Emit {
 
     /// Counts a packet as sent by the link whose record is in R8, and of the SID it came by, and sends it by that link.
     pub(super) fn send(&mut self) {
+        self.pass_filters();
         self.count_received();
         self.count_one(SENT);
         let p = &mut self.p;
@@ -284,4 +311,14 @@ pub(super) fn frame_length(p: &mut Program, hook: Hook, (to, other): (Register, 
             p.compute_with(to, Do::Subtract, other);
         }
     }
+}
+
+/// Adds 1, or what is in `more`, to the number at `at` behind what `to` leads to. Changes R3.
+pub(super) fn add(p: &mut Program, to: Register, at: i16, more: Option<Register>) {
+    p.load(Size::Double, R3, to, at);
+    match more {
+        Some(more) => p.compute_with(R3, Do::Add, more),
+        None => p.add(R3, 1),
+    }
+    p.store(Size::Double, to, at, R3);
 }

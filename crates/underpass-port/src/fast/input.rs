@@ -89,6 +89,7 @@ impl Emit {
             p.call(XDP_GET_BUFF_LEN);
             p.jump_if_register(R0, When::NotEqual, R7, frame);
         }
+        self.classify(hooked);
         self.reach(ETHERNET.into(), frame);
         let p = &mut self.p;
         p.load(Size::Double, R2, R7, 0);
@@ -198,6 +199,7 @@ impl Emit {
         self.finish();
 
         self.p.here(blackhole);
+        self.pass_filters();
         self.drop(DropReason::Blackhole);
 
         self.p.here(tunnel);
@@ -278,6 +280,7 @@ impl Emit {
         self.finish();
 
         self.p.here(blackhole);
+        self.pass_filters();
         self.drop(DropReason::Blackhole);
 
         self.p.here(tunnel);

@@ -14,6 +14,7 @@ mod input;
 mod leave;
 mod mpls;
 mod multipath;
+mod police;
 mod run;
 mod srv6;
 mod traced;
@@ -71,7 +72,11 @@ pub(crate) fn load(
             emit.p.exit();
         }
     }
+    emit.write_policed();
     emit.function_find();
+    emit.function_classify();
+    emit.function_police();
+    emit.function_act();
     emit.function_walk();
     if hook == Hook::Tcx {
         emit.function_part();

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use underpass_engine::bpf::classic::{Arithmetic, Filter, Op, Operand, SCRATCH, Test};
 
 use super::device::Fast;
-use super::emit::{Emit, SKB_LOAD_BYTES, sk_buff};
+use super::emit::{Emit, Hook, SKB_LOAD_BYTES, sk_buff};
 use crate::xdp::assembler::{
     Do, Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When,
 };
@@ -47,6 +47,11 @@ impl Emit {
         p.set(R2, self.places.common.cast_signed());
         p.point(R2, R2);
         p.load(Size::Word, R2, R2, 4);
+        if self.hook == Hook::Xdp {
+            // The program at tcx looks at it again.
+            p.jump_if(R2, When::NotEqual, 0, traced);
+            return;
+        }
         p.jump_if(R2, When::Equal, 0, nobody);
         for (half, at) in token.into_iter().zip(TOKEN) {
             p.load(Size::Word, R2, R6, at);

@@ -54,7 +54,7 @@ pub(crate) enum Do {
     Xor = 0xa0,
 }
 
-/// When a jump is taken; comparisons are unsigned.
+/// When a jump is taken; comparisons are unsigned, but for the one that says otherwise.
 #[derive(Clone, Copy)]
 pub(crate) enum When {
     Equal = 0x10,
@@ -63,6 +63,8 @@ pub(crate) enum When {
     GreaterOrEqual = 0x30,
     Less = 0xa0,
     LessOrEqual = 0xb0,
+    /// Of numbers with a sign.
+    SignedGreaterOrEqual = 0x70,
     /// Any of the bits is set.
     Bits = 0x40,
 }
@@ -211,6 +213,13 @@ impl Program {
     /// `*(base + offset) = from`
     pub(crate) fn store(&mut self, size: Size, base: Register, offset: i16, from: Register) {
         self.push(0x63 | size as u8, base, from, offset, 0);
+    }
+
+    /// `*(base + offset) = from`, if R0 is what was there, which is in R0 then: 64 bits, at once.
+    pub(crate) fn exchange_if_r0(&mut self, base: Register, offset: i16, from: Register) {
+        /// `BPF_CMPXCHG`.
+        const COMPARE_AND_EXCHANGE: i32 = 0xf1;
+        self.push(0xdb, base, from, offset, COMPARE_AND_EXCHANGE);
     }
 
     /// `to =` the map behind this descriptor.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 mod changes;
+mod filters;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod labels;
@@ -86,6 +87,9 @@ const CARRIES: &[&str] = &[
     "out of GRE",
     "out of IPIP",
     "out of SIT",
+    "police",
+    "gact",
+    "through filters",
     "IPv4 drop",
     "IPv6 drop",
     "IPv4 encapsulated, 40 bytes",
@@ -166,6 +170,48 @@ fn any_packet(mut runner: Runner) {
     check(&became, &runner, &[CARRIES, more].concat());
 }
 
+/// What passes a policer is the same in sum, whoever takes from its bucket.
+#[test]
+fn a_bucket_is_shared() {
+    with_runner("a_bucket_is_shared", Hook::Tcx, |mut runner| {
+        let mut random = Random(1);
+        let device = 0;
+        let frame = loop {
+            runner.router.configure(&mut random);
+            let frames = (0..200).map(|_| packets::frame(&runner.router, &mut random)).collect::<Vec<_>>();
+            let sent = frames.into_iter().find(|(of, frame)| {
+                *of == device
+                    && runner.sends(device, frame).is_some()
+                    && runner.work(device, frame).len() == 1
+            });
+            if let Some((_, frame)) = sent {
+                break frame;
+            }
+        };
+        let wire = frame.len() as u32 - 14;
+        // Of bytes that take a second each thousand, and half a packet more.
+        let hook = filters::bucket(&mut runner.router.writer, 40 * wire + wire / 2);
+        let link =
+            underpass_engine::tables::Link { ingress: Some(hook), ..runner.router.now_links[device].clone() };
+        runner.router.writer.set_link(runner.router.links[device], link);
+        let mut passed = [0; 2];
+        for n in 0..100 {
+            if n % 3 == 0 {
+                passed[0] += runner.work(device, &frame).len();
+            } else {
+                let before = runner.router.writer.totals_of_programs();
+                let mut left = Vec::new();
+                let verdict =
+                    runner.fast.run(Hook::Tcx, &frame, runner.router.ifindexes[device], &mut left).unwrap();
+                let after = runner.router.writer.totals_of_programs();
+                assert_eq!(after.received - before.received, 1, "{verdict:?}");
+                passed[1] += usize::from(verdict == Verdict::Redirected);
+            }
+        }
+        assert_eq!(passed, [14, 26]);
+    });
+}
+
 /// Of packets that somebody traces, those that a filter matches are workers', and all others as if nobody traced any.
 #[test]
 fn traced_packets_are_for_workers() {
@@ -174,8 +220,8 @@ fn traced_packets_are_for_workers() {
             (number("UNDERPASS_PROGRAM_PACKETS", 20_000), number("UNDERPASS_PROGRAM_SEED", 1));
         let mut became = Became::default();
         let mut random = Random(first);
-        runner.router.configure(&mut random);
         for filter in 0..count.div_ceil(PACKETS) {
+            runner.router.configure(&mut random);
             let device = (random.below(4) == 0).then(|| random.below(router::DEVICES as u64) as usize);
             runner.trace(traced::filter(&mut random), device);
             for _ in 0..PACKETS {

@@ -14,6 +14,7 @@ use underpass_engine::tables::{
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
 
+use crate::filters::Filters;
 use crate::labels;
 use crate::random::Random;
 use crate::tunnels::{self, PORTS, TUNNELS};
@@ -71,6 +72,7 @@ pub struct Router {
     pub now_links: Vec<Link>,
     pub actions: Vec<(ActionId, Action)>,
     pub stand_in: u32,
+    pub filters: Filters,
 }
 
 pub fn mac(device: usize) -> [u8; 6] {
@@ -84,6 +86,7 @@ impl Router {
         let ifindexes = std::array::from_fn(|device| index(&format!("d{device}")));
         let vrfs = (0..VRFS).map(|_| Vrf::new(&mut writer)).collect();
         let stand_in = index("stand-in");
+        let filters = Filters::new(&mut writer);
         let mut router = Self {
             writer,
             ifindexes,
@@ -99,6 +102,7 @@ impl Router {
             now_links: Vec::new(),
             actions: Vec::new(),
             stand_in,
+            filters,
         };
         for device in 0..DEVICES + TUNNELS {
             let link = router.link(device, &mut Random(0));
@@ -210,7 +214,7 @@ impl Router {
             seg6: true,
             require_hmac: if strict { Require::Always } else { Require::Present },
             ioam: IoamLink::default(),
-            ingress: None,
+            ingress: if port.is_some() { self.filters.of_link(random) } else { None },
             egress: None,
             root: None,
             ingress_qdisc: None,

@@ -148,7 +148,8 @@ fn filters_and_tracing_have_workers_carry() {
     let Some((line, router)) = line("filters_and_tracing_have_workers_carry", &["--workers", "1"]) else {
         return;
     };
-    router.run("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress matchall action ok").unwrap();
+    let filter = "protocol ip flower ip_proto icmp action ok";
+    router.run(&format!("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress {filter}")).unwrap();
     let before = stats(&line);
     ping(&line, "10.0.2.2", 100);
     let after = stats(&line);
@@ -170,8 +171,33 @@ fn filters_and_tracing_have_workers_carry() {
         }
         assert!(Instant::now() < end, "{:#?}", stats(&line));
     }
+    the_kernel_polices(&line, &router);
     only_what_is_traced_leaves_the_kernel(&line);
     router.stop().unwrap();
+}
+
+/// A bucket that lets 59 echo requests of 84 bytes pass, and one more in about 80 ms.
+fn the_kernel_polices(line: &Line, router: &Router) {
+    let filter =
+        "protocol ip u32 match ip dst 10.0.2.2/32 action police rate 8kbit burst 5000 conform-exceed drop";
+    router.run(&format!("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress {filter}")).unwrap();
+    let before = stats(line);
+    let outcome = line.hosts[0].outcome("ping -n -q -c 100 -i 0.002 -W 1 10.0.2.2").unwrap().output;
+    let passed =
+        outcome.split(" transmitted, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    let passed = passed.unwrap_or_else(|| panic!("{outcome}"));
+    let after = stats(line);
+    let dropped = |stats: &Stats| stats.drops.get("police").copied().unwrap_or_default();
+    let misses = |stats: &Stats| stats.fast_path.misses.get("hooked").copied().unwrap_or_default();
+    assert!((59..100).contains(&passed), "{outcome}");
+    assert_eq!(dropped(&after) - dropped(&before), 100 - passed, "{after:#?}");
+    assert_eq!(misses(&after), misses(&before), "{after:#?}");
+    let counted = router.run("tc -s filter show dev v1 ingress").unwrap();
+    let refused = 100 - passed;
+    for wanted in ["Sent 8400 bytes 100 pkt", &format!("(dropped {refused}, overlimits {refused} ")] {
+        assert!(counted.contains(wanted), "{wanted}: {counted}");
+    }
+    router.run("tc qdisc del dev v1 clsact").unwrap();
 }
 
 /// Of IPv6 the echo requests are traced that come in by v1; their replies, and all of IPv4, stay in the kernel.
