@@ -110,6 +110,8 @@ pub mod kind {
 pub const PSP: u8 = 1;
 /// End, End.X, End.T: NEXT-CSID.
 pub const NEXT_CSID: u8 = 2;
+/// End, End.X, End.T: ultimate segment decapsulation. Of End there is the slot of its look-up at 8.
+pub const USD: u8 = 4;
 
 /// A link: packets that come in by it may be carried.
 pub const IN: u16 = 1;
@@ -490,15 +492,18 @@ impl Records {
             Some(CounterId(id)) if id < counters::MOST_OBJECTS => id + 1,
             Some(_) => return None,
         };
+        let decapsulates = sid.flavours.is_some_and(|flavours| flavours.usd);
         let resolved = |via: &Via| self.next_hops.slot(via.resolved?.0);
         let instance = match &sid.behaviour {
             Behaviour::X(via) | Behaviour::DX4(via) | Behaviour::DX6(via) => {
                 self.lookups.slot(via.lookup.0)?
             }
+            // What is inside goes by the tables of the SID.
+            Behaviour::End { lookup } if decapsulates => self.lookups.slot(lookup.0)?,
             _ => 0,
         };
         let (kind, slot) = match &sid.behaviour {
-            Behaviour::End { .. } => (kind::END, 0),
+            Behaviour::End { .. } => (kind::END, instance),
             Behaviour::X(via) => (kind::X, resolved(via)?),
             Behaviour::T { lookup } => (kind::T, self.lookups.slot(lookup.0)?),
             Behaviour::DX2 { link } => (kind::DX2, self.links.slot(link.0)?),
@@ -511,11 +516,11 @@ impl Records {
         };
         let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
         if let Some(flavours) = sid.flavours {
-            // An SRH whose segments are used up is nobody's but a worker's.
-            if flavours.usp || flavours.usd {
+            // What is behind an SRH that is taken out is nobody's but a worker's.
+            if flavours.usp {
                 return None;
             }
-            flags |= if flavours.psp { PSP } else { 0 };
+            flags |= if flavours.psp { PSP } else { 0 } | if flavours.usd { USD } else { 0 };
             if let Some(csid) = flavours.next_csid {
                 flags |= NEXT_CSID;
                 let block = !(u128::MAX >> (csid.block & 127));

@@ -127,6 +127,8 @@ pub(super) struct Emit {
     pub(super) part: Label,
     pub(super) fold: Label,
     pub(super) flow: Label,
+    /// What is in the packet for a SID goes on by itself, IPv4 or IPv6.
+    pub(super) either: Label,
     pub(super) classify: Label,
     pub(super) police: Label,
     pub(super) act: Label,
@@ -140,7 +142,7 @@ pub(super) struct Emit {
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
-        let [classify, police, act, policed] = std::array::from_fn(|_| p.label());
+        let [either, classify, police, act, policed] = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
         Self {
             p,
@@ -152,6 +154,7 @@ impl Emit {
             part,
             fold,
             flow,
+            either,
             classify,
             police,
             act,

@@ -171,8 +171,12 @@ impl Router {
             Some(Action::Endpoint(Endpoint { behaviour, flavours, .. })) => {
                 let flavours = flavours.unwrap_or_default();
                 let csid = if flavours.next_csid.is_some() { " NEXT-CSID" } else { "" };
-                let srh = if frame[20] == protocol::ROUTING { "" } else { ", no SRH" };
-                format!("{}{csid}{}{srh}", behaviour.name(), if flavours.psp { " PSP" } else { "" })
+                let with_srh = frame[20] == protocol::ROUTING;
+                let srh = if with_srh { "" } else { ", no SRH" };
+                let psp = if flavours.psp { " PSP" } else { "" };
+                let used_up = !with_srh || frame.get(57) == Some(&0);
+                let usd = if flavours.usd && used_up { " USD" } else { "" };
+                format!("{}{csid}{psp}{usd}{srh}", behaviour.name())
             }
             other => format!("{other:?}"),
         }
@@ -315,12 +319,12 @@ impl Router {
         let behaviour = match random.below(40) {
             20..25 | 0..3 => Behaviour::End { lookup },
             25..30 | 3..6 => Behaviour::X(self.via(any6, random)),
-            30..34 | 6..8 => Behaviour::T { lookup },
+            30..33 | 6..8 => Behaviour::T { lookup },
             8..10 => Behaviour::DX2 { link: self.links[random.below(DEVICES as u64) as usize] },
             10..12 => Behaviour::DX4(self.via(any4, random)),
             12..14 => Behaviour::DX6(self.via(any6, random)),
             14 | 19 => Behaviour::DT4 { lookup },
-            15 => Behaviour::DT6 { lookup },
+            15 | 33 => Behaviour::DT6 { lookup },
             34..39 | 16..19 => Behaviour::DT46 { lookup },
             _ => Behaviour::B6Encaps(self.headend(random).into()),
         };
@@ -329,7 +333,7 @@ impl Router {
         let flavours = (flavoured && random.below(2) == 0).then(|| Flavours {
             psp: random.below(2) == 0,
             usp: random.below(20) == 0,
-            usd: random.below(20) == 0,
+            usd: random.below(3) == 0,
             next_csid: (random.below(2) == 0)
                 .then(|| NextCsid { block: octets(12, random), node_function: octets(9, random) })
                 .filter(|csid| csid.block + csid.node_function < 128),
