@@ -120,6 +120,8 @@ pub(super) const ETHERNET: i16 = 14;
 pub(super) struct Emit {
     pub(super) p: Program,
     pub(super) hook: Hook,
+    /// Whether the program knows filters.
+    pub(super) polices: bool,
     pub(super) context: Context,
     pub(super) places: Places,
     pub(super) find: Label,
@@ -147,6 +149,7 @@ impl Emit {
         Self {
             p,
             hook,
+            polices: true,
             context,
             places,
             find,

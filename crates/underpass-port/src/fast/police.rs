@@ -75,6 +75,9 @@ impl Emit {
         let none = p.label();
         p.load(Size::Word, R1, R8, LINK_FILTERS);
         p.store(Size::Double, R10, stack::FILTERS, R1);
+        if !self.polices {
+            return p.jump_if(R1, When::NotEqual, 0, hooked);
+        }
         p.jump_if(R1, When::Equal, 0, none);
         p.point(R1, R1);
         p.load(Size::Word, R2, R1, 0);
@@ -171,6 +174,9 @@ impl Emit {
     /// Has the packet, which no worker gets, pass the filters, if it has not: before it is counted. What becomes of it if it
     /// does not pass is at another place.
     pub(super) fn pass_filters(&mut self) {
+        if !self.polices {
+            return;
+        }
         let p = &mut self.p;
         let none = p.label();
         p.load(Size::Double, R1, R10, stack::FILTERS);
