@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use libc::RTM_NEWROUTE;
@@ -240,6 +241,11 @@ impl Router {
     /// Has the router write to other tables from now on, empty ones: those that it wrote to, as they are.
     pub fn exchange_engine(&mut self, engine: Writer) -> Writer {
         std::mem::replace(&mut self.engine, engine)
+    }
+
+    /// Says to programs what the workers' clock lies behind that of the machine, `CLOCK_MONOTONIC`.
+    pub fn set_clock(&self, behind: Duration) {
+        self.engine.set_clock(behind.as_nanos() as u64);
     }
 
     /// Has workers get all packets from programs, or no longer.

@@ -121,6 +121,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
                 eprintln!("following {what}; Ctrl-C ends it");
             }
             Message::Refused(why) => bail!("{why}"),
+            Message::NoFastPath(why) => eprintln!("no packet takes the fast path meanwhile: {why}"),
             Message::PacketPath(_) if show.done(args.count) => {}
             Message::PacketPath(packet_path) => {
                 match show.packet_path(&packet_path) {

@@ -124,11 +124,6 @@ impl Attachments {
         }
     }
 
-    /// The program that carries packets from now on, or why there is none.
-    pub fn set_fast(&mut self, fast: FastPrograms) {
-        self.fast = fast;
-    }
-
     /// The frames that the kernel keeps.
     pub fn keep(&self) -> &Keep {
         self.kept.keep()
@@ -165,6 +160,11 @@ impl Attachments {
     /// Why no program carries packets, if none does.
     pub fn no_fast_path(&self) -> Option<&str> {
         self.fast.why_not()
+    }
+
+    /// The programs that carry packets in the kernel.
+    pub fn fast(&mut self) -> &mut FastPrograms {
+        &mut self.fast
     }
 
     /// Whether a device is one by which workers get what no program carries.

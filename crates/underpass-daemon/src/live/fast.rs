@@ -1,10 +1,12 @@
 //! The program that carries packets in the kernel: whether there is one, and why not.
 
+use std::io;
+
 use anyhow::{Context, bail};
 use underpass_control::Router;
-use underpass_engine::{in_kernel::records::Places, tables::Writer};
+use underpass_engine::{bpf::classic::Filter, in_kernel::records::Places, tables::Writer};
 use underpass_port::{
-    fast::{Fast, arena::Arena},
+    fast::{Fast, Matching, arena::Arena},
     keep::Keep,
     live::{Device, Hooks},
 };
@@ -22,17 +24,50 @@ const STAND_IN_MTU: u32 = 65521;
 pub struct FastPrograms {
     fast: Result<Fast, String>,
     hooks: Hooks,
+    /// While only some packets are traced.
+    matching: Option<Matching>,
     /// How many devices have been made by which workers get what no program carries.
     stand_ins: u32,
 }
 
 impl Default for FastPrograms {
     fn default() -> Self {
-        Self { fast: Err("it was not asked for".to_owned()), hooks: Hooks::Tcx, stand_ins: 0 }
+        Self::without("it was not asked for".to_owned())
     }
 }
 
 impl FastPrograms {
+    fn without(why: String) -> Self {
+        Self { fast: Err(why), hooks: Hooks::Tcx, matching: None, stand_ins: 0 }
+    }
+
+    /// Has workers get only those packets of these devices, while packets are traced, that a filter matches and that come in
+    /// by an interface.
+    ///
+    /// # Errors
+    /// Why they are to get all.
+    pub fn trace(
+        &mut self,
+        filter: Option<&Filter>,
+        ifindex: Option<u32>,
+        devices: impl Iterator<Item = u32>,
+    ) -> Result<(), String> {
+        self.matching = None;
+        if let Ok(fast) = &self.fast
+            && (filter.is_some() || ifindex.is_some())
+        {
+            let made = fast.trace(filter, ifindex, devices);
+            let why = |error: io::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+            self.matching = Some(made.map_err(why)?);
+        }
+        Ok(())
+    }
+
+    /// Has workers get all packets, when packets are traced.
+    pub fn trace_no_more(&mut self) {
+        self.matching = None;
+    }
+
     /// Why no program carries packets, if none does.
     pub fn why_not(&self) -> Option<&str> {
         self.fast.as_ref().err().map(String::as_str)
@@ -101,14 +136,14 @@ pub fn load(
     };
     let arena = match arena {
         Ok(arena) => arena,
-        Err(why) => return Ok(FastPrograms { fast: Err(why), hooks, stand_ins: 0 }),
+        Err(why) => return Ok(FastPrograms::without(why)),
     };
     let fast = match (places, keep.without_bpf()) {
         (_, Some(why)) => Err(anyhow::anyhow!("{why}")),
         (None, _) => Err(anyhow::anyhow!("the arena has no room for the tables")),
         (Some(places), None) => Fast::load(arena, places, keep).context("the program"),
     };
-    Ok(FastPrograms { fast: decide(wanted, fast)?, hooks, stand_ins: 0 })
+    Ok(FastPrograms { fast: decide(wanted, fast)?, hooks, matching: None, stand_ins: 0 })
 }
 
 /// Whether this kernel takes the program that carries packets.

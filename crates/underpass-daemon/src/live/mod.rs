@@ -198,7 +198,8 @@ pub fn run(
     let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
-    attachments.set_fast(fast::load(options.fast_path, arena, router.places(), attachments.keep())?);
+    *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.keep())?;
+    router.set_clock(worker::behind(router.began())?);
     let keep = attachments.keep();
     let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;
@@ -348,9 +349,16 @@ impl Live {
             Question::Workers(to) => {
                 let _ = to.send(self.workers.len());
             }
-            Question::Trace(what) => {
-                self.router.set_aside(what.is_some());
-                self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
+            Question::Trace(what, to) => {
+                let all = self.trace_only(&what.0).err();
+                self.router.set_aside(true);
+                self.workers.iter().for_each(|worker| worker.order(Order::Trace(Some(what.clone()))));
+                let _ = to.send(all);
+            }
+            Question::TraceNoMore => {
+                self.router.set_aside(false);
+                self.attachments.fast().trace_no_more();
+                self.workers.iter().for_each(|worker| worker.order(Order::Trace(None)));
             }
             Question::Saved(to) => {
                 let _ = to.send(saved(&self.router, self.fpm.as_ref()));
@@ -364,6 +372,20 @@ impl Live {
             Question::Started(done) => self.started(&done?, socket)?,
         }
         Ok(())
+    }
+
+    /// Has the kernel carry what is not to be traced.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn trace_only(&mut self, spec: &tracer::Spec) -> Result<(), String> {
+        let ports: Vec<(u32, PortId)> =
+            self.attachments.drivers().map(|(index, port, _)| (index, port)).collect();
+        let index = |port| ports.iter().find(|of| of.1 == port).map(|of| of.0);
+        let index = spec.port.and_then(index);
+        let mut devices: Vec<u32> = ports.into_iter().map(|(index, _)| index).collect();
+        devices.retain(|index| self.attachments.fast_path(*index).is_some());
+        self.attachments.fast().trace(spec.filter.as_ref(), index, devices.into_iter())
     }
 
     /// The links that packets come and go by.

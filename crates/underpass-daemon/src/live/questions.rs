@@ -83,8 +83,11 @@ pub enum Question {
     Stats(Topic, Sender<Answer>),
     /// Which links there are.
     Links(Sender<Vec<LinkName>>),
-    /// Let the workers follow packets; `None`: no more.
-    Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
+    /// Let the workers follow packets. The answer: why the kernel carries no packets meanwhile, if it is not only those that
+    /// match.
+    Trace((Arc<Spec>, SyncSender<Seen>), Sender<Option<String>>),
+    /// Let them follow no more.
+    TraceNoMore,
     /// How many workers there are.
     Workers(Sender<usize>),
     /// What is configured.

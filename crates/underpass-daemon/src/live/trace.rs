@@ -80,6 +80,8 @@ pub enum Message {
     Started,
     /// They are not, because of this.
     Refused(String),
+    /// Workers carry all packets meanwhile, not only those that match, because of this.
+    NoFastPath(String),
     /// A packet's path.
     PacketPath(Box<PacketPath>),
     /// So many packets until now were not followed that should have been.
@@ -215,8 +217,16 @@ impl Following {
         let workers = self.questions.query(Question::Workers)?;
         let spec = Arc::new(spec(&request, &names, workers)?);
         let (sink, seen) = sync_channel(FOLLOWED * workers);
-        send(connection, &Message::Started)?;
-        self.questions.send(Question::Trace(Some((Arc::clone(&spec), sink))))?;
+        let what = (Arc::clone(&spec), sink);
+        let all = self.questions.query(|to| Question::Trace(what, to));
+        let started = all.and_then(|all| {
+            send(connection, &Message::Started)?;
+            all.map_or(Ok(()), |why| send(connection, &Message::NoFastPath(why)))
+        });
+        if let Err(error) = started {
+            self.questions.send(Question::TraceNoMore)?;
+            return Err(error.into());
+        }
 
         let (mut named, mut missed, mut number, mut end) = (Instant::now(), 0, 0, None);
         let told = loop {
@@ -252,11 +262,11 @@ impl Following {
             }
             if end.is_none() && has_left(connection) {
                 end = Some(now + LAST);
-                self.questions.send(Question::Trace(None))?;
+                self.questions.send(Question::TraceNoMore)?;
             }
         };
         watcher.idle();
-        self.questions.send(Question::Trace(None))?;
+        self.questions.send(Question::TraceNoMore)?;
         told?;
         if end.is_none() {
             return Err(Refused::Why("the router has gone".to_owned()));

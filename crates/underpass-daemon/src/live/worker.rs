@@ -181,6 +181,11 @@ impl std::ops::Drop for Handle {
     }
 }
 
+/// What the clock of workers that count time since `began` lies behind that of the kernel, which programs read.
+pub fn behind(began: Instant) -> io::Result<Duration> {
+    Ok(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).saturating_sub(began.elapsed()))
+}
+
 /// Starts a worker over these tables, on this processor if one is given, which counts time since `began`.
 ///
 /// # Errors
@@ -199,8 +204,7 @@ pub fn start(
     let wake = Waker::new()?;
     let counters = Arc::clone(reader.counters());
     let activity = Arc::<Activity>::default();
-    // The kernel's own clock, which programs elsewhere read too.
-    let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).saturating_sub(began.elapsed());
+    let clock = behind(began)?;
     let running = Running {
         number,
         counters,

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Most instructions of a program: Linux's `BPF_MAXINSNS`.
 pub const MAX_INSTRUCTIONS: usize = 4096;
 /// Words of scratch memory: `BPF_MEMWORDS`.
-const SCRATCH: usize = 16;
+pub const SCRATCH: usize = 16;
 
 /// An instruction as it is handed over: `struct sock_filter`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,75 +49,116 @@ pub enum Invalid {
 
 /// What is added, compared or divided by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Operand {
+pub enum Operand {
+    /// A number.
     K(u32),
+    /// The index register.
     X,
 }
 
+/// What is computed of `A` and an operand. Modulo 2³²; a division by 0 ends the program, which returns 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Arithmetic {
+pub enum Arithmetic {
+    /// Sum.
     Add,
+    /// Difference.
     Sub,
+    /// Product.
     Mul,
+    /// Quotient.
     Div,
+    /// Remainder.
     Mod,
+    /// Either bit.
     Or,
+    /// Both bits.
     And,
+    /// One of both bits.
     Xor,
+    /// To the left, by the operand's lower five bits.
     Lsh,
+    /// To the right, by the operand's lower five bits.
     Rsh,
 }
 
+/// What a branch asks of `A` and an operand, both unsigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Test {
+pub enum Test {
+    /// Equal.
     Eq,
+    /// Greater.
     Gt,
+    /// Greater or equal.
     Ge,
+    /// They have a bit in common.
     Set,
 }
 
-/// A checked instruction.
+/// A checked instruction. `A` and `X` are the two registers, of 32 bits, 0 at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Op {
-    /// `A = packet[k ..]`, of 1, 2 or 4 bytes, and with X added to k.
+pub enum Op {
+    /// `A = packet[k ..]`, of 1, 2 or 4 bytes, and with X added to k. Behind the packet's end, the program returns 0.
     Load {
+        /// How many bytes.
         size: u8,
+        /// Whether X is added.
         indexed: bool,
+        /// Where.
         k: u32,
     },
     /// `A` or `X` = the length of the packet.
     LoadLength {
+        /// Whether it is `X`.
         x: bool,
     },
+    /// `A` or `X` = a number.
     LoadNumber {
+        /// Whether it is `X`.
         x: bool,
+        /// The number.
         k: u32,
     },
+    /// `A` or `X` = a word of scratch memory, which is 0 at first.
     LoadScratch {
+        /// Whether it is `X`.
         x: bool,
+        /// Which of the 16 words.
         at: u8,
     },
     /// `X = 4 * (packet[k] & 0xf)`: the length of an IPv4 header.
     LoadHeaderLength {
+        /// Where.
         k: u32,
     },
+    /// A word of scratch memory = `A` or `X`.
     Store {
+        /// Whether it is `X`.
         x: bool,
+        /// Which of the 16 words.
         at: u8,
     },
+    /// `A = A what operand`.
     Arithmetic(Arithmetic, Operand),
+    /// `A = -A`.
     Negate,
     /// To pass over so many.
     Jump(u16),
+    /// To pass over some.
     Branch {
+        /// What is asked.
         test: Test,
+        /// Of what besides `A`.
         with: Operand,
+        /// How many are passed over if it holds.
         jt: u8,
+        /// And if it does not.
         jf: u8,
     },
+    /// The program returns the number, or `A`.
     Return(Option<u32>),
     /// `X = A`, or the other way round.
     Move {
+        /// Whether it is `X` that changes.
         to_x: bool,
     },
 }
@@ -153,6 +194,11 @@ impl Filter {
             Some(Op::Return(_)) => Ok(Self { ops }),
             _ => Err(Invalid::Endless),
         }
+    }
+
+    /// Its instructions. Jumps lead on, and stay inside.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
     }
 
     /// What the program returns for a packet: 0 if it does not match, else how many of its bytes are wanted. A packet

@@ -8,6 +8,7 @@
 //! begun another burst and every processor has left the programs that ran then ([`Programs::wait`]).
 
 pub mod counters;
+pub mod filters;
 pub mod labels;
 pub mod layout;
 pub mod records;

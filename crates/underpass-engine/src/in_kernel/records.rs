@@ -5,7 +5,7 @@
 //! the *slot* that holds the address of that, as it may be replaced by itself; a slot of 0 is one without a record.
 
 use std::sync::atomic::{
-    AtomicU32,
+    AtomicI64, AtomicU32,
     Ordering::{Relaxed, Release},
 };
 
@@ -14,14 +14,14 @@ use underpass_packet::mpls::Entry;
 use super::Programs;
 use super::counters::{self, ProgramCounters};
 use super::labels::ProgramLabels;
-use super::tunnels;
+use super::{filters, tunnels};
 use crate::counters::{CounterId, Direction};
 use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, LabelAction, Link, LinkId, Lookup, LookupId,
-    Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, HookId, LabelAction, Link, LinkId, Lookup,
+    LookupId, Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -51,7 +51,7 @@ pub enum MissCause {
     Segment,
     /// The kernel cannot put in or take out headers here.
     Room,
-    /// A filter or a qdisc looks at what comes in.
+    /// A filter that no program knows, or a qdisc, looks at what comes in.
     Hooked,
     /// Packets are traced.
     Traced,
@@ -110,6 +110,8 @@ pub mod kind {
 pub const PSP: u8 = 1;
 /// End, End.X, End.T: NEXT-CSID.
 pub const NEXT_CSID: u8 = 2;
+/// End, End.X, End.T: ultimate segment decapsulation. Of End there is the slot of its look-up at 8.
+pub const USD: u8 = 4;
 
 /// A link: packets that come in by it may be carried.
 pub const IN: u16 = 1;
@@ -166,7 +168,8 @@ pub struct Places {
     pub sizes: u32,
     /// What is so for all packets: at 0 the bits of the first word of an IPv4 header that must be those of version 4 and no
     /// options, in the order of little-endian memory; at 4, not 0 while workers are to get all packets; at 8, while they are
-    /// to get those of tunnels; at 16 the bits that a label takes over from the one whose place it takes.
+    /// to get those of tunnels; at 16 the bits that a label takes over from the one whose place it takes;
+    /// at 24, 64 bits, what the workers' clock lies behind that of the machine.
     pub common: u32,
     /// Ends of tunnels, by a hash of what they are found by.
     pub ends: u32,
@@ -213,6 +216,9 @@ pub(crate) struct Records {
     pub(super) ends: Words<AtomicU32>,
     pub(super) fou_ports: Words<AtomicU32>,
     pub(super) blocks: Arena,
+    pub(super) hooks: Words<AtomicU32>,
+    pub(super) tc_actions: Words<AtomicU32>,
+    pub(super) buckets: Words<AtomicI64>,
     sizes: Words,
     common: Words<AtomicU32>,
     pub(crate) counters: ProgramCounters,
@@ -240,6 +246,9 @@ impl Records {
             sizes,
             common: there(COMMON_BITS)?,
             interfaces: there(INTERFACE_BITS)?,
+            hooks: Words::within(&region, filters::HOOK_BITS)?,
+            tc_actions: Words::within(&region, filters::ACTION_BITS)?,
+            buckets: Words::within(&region, filters::BUCKET_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
             lookups: Words::within(&region, LOOKUP_BITS)?,
             next_hops: Words::within(&region, NEXT_HOP_BITS)?,
@@ -293,6 +302,14 @@ impl Records {
         self.common.word(0).store(bits, Relaxed);
     }
 
+    /// Says what the workers' clock lies behind that of the machine, `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(crate) fn set_clock(&self, behind: u64) {
+        let halves = behind.to_ne_bytes();
+        for (at, half) in halves.as_chunks::<4>().0.iter().enumerate() {
+            self.common.word(6 + at).store(u32::from_ne_bytes(*half), Relaxed);
+        }
+    }
+
     /// Has workers get all packets, or no longer.
     pub(crate) fn set_aside(&self, aside: bool) {
         self.common.word(1).store(aside.into(), Relaxed);
@@ -331,14 +348,14 @@ impl Records {
 
     /// ```text
     /// 0: interface index; 4: flags; 8: slot of the look-up; 12: counters, relative to a processor's
-    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses
+    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses; 32: slot of the filters of what comes in, or 0
     /// ```
     fn link(&self, id: LinkId, link: &Link) -> Option<Vec<u64>> {
         let device = link.programs?;
         let plain = link.up
             && link.port.is_some()
             && !link.vrf
-            && link.ingress.is_none()
+            && link.ingress.is_none_or(|HookId(hook)| self.hooks.slot(hook).is_some())
             && link.ingress_qdisc.is_none()
             && link.require_hmac != Require::Always
             && !link.ifb
@@ -360,6 +377,7 @@ impl Records {
             pair(self.lookups.slot(link.lookup.0)?, counters::link_at(id, Direction::Receive)),
             u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
             pair(link.mtu, device.misses),
+            pair(link.ingress.and_then(|HookId(hook)| self.hooks.slot(hook)).unwrap_or(0), 0),
         ])
     }
 
@@ -474,15 +492,18 @@ impl Records {
             Some(CounterId(id)) if id < counters::MOST_OBJECTS => id + 1,
             Some(_) => return None,
         };
+        let decapsulates = sid.flavours.is_some_and(|flavours| flavours.usd);
         let resolved = |via: &Via| self.next_hops.slot(via.resolved?.0);
         let instance = match &sid.behaviour {
             Behaviour::X(via) | Behaviour::DX4(via) | Behaviour::DX6(via) => {
                 self.lookups.slot(via.lookup.0)?
             }
+            // What is inside goes by the tables of the SID.
+            Behaviour::End { lookup } if decapsulates => self.lookups.slot(lookup.0)?,
             _ => 0,
         };
         let (kind, slot) = match &sid.behaviour {
-            Behaviour::End { .. } => (kind::END, 0),
+            Behaviour::End { .. } => (kind::END, instance),
             Behaviour::X(via) => (kind::X, resolved(via)?),
             Behaviour::T { lookup } => (kind::T, self.lookups.slot(lookup.0)?),
             Behaviour::DX2 { link } => (kind::DX2, self.links.slot(link.0)?),
@@ -495,11 +516,11 @@ impl Records {
         };
         let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
         if let Some(flavours) = sid.flavours {
-            // An SRH whose segments are used up is nobody's but a worker's.
-            if flavours.usp || flavours.usd {
+            // What is behind an SRH that is taken out is nobody's but a worker's.
+            if flavours.usp {
                 return None;
             }
-            flags |= if flavours.psp { PSP } else { 0 };
+            flags |= if flavours.psp { PSP } else { 0 } | if flavours.usd { USD } else { 0 };
             if let Some(csid) = flavours.next_csid {
                 flags |= NEXT_CSID;
                 let block = !(u128::MAX >> (csid.block & 127));

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::in_kernel::region::Region;
 use crate::publish::{Retirer, Stamp};
@@ -44,6 +44,8 @@ pub(crate) unsafe trait Atomic: Send + Sync + 'static {}
 
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU64 {}
+// SAFETY: an atomic of all-zero bytes is zero.
+unsafe impl Atomic for AtomicI64 {}
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU32 {}
 // SAFETY: an atomic of all-zero bytes is zero.

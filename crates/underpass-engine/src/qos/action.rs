@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::estimator::Estimator;
-use super::police::Policer;
+use super::police::{Policer, SharedBucket};
 use crate::limiter::Nanos;
 use crate::tables::{Control, TcAction, TcActionKind};
 
@@ -23,9 +23,10 @@ pub(crate) struct StoredAction {
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 impl StoredAction {
-    pub(crate) fn new(config: TcAction, workers: usize) -> Self {
+    /// `bucket`: that of programs in the kernel, if they may police too.
+    pub(crate) fn new(config: TcAction, workers: usize, bucket: Option<SharedBucket>) -> Self {
         let policer = match &config.kind {
-            TcActionKind::Police(police) => Some(Policer::new(police, workers)),
+            TcActionKind::Police(police) => Some(Policer::new(police, workers, bucket)),
             _ => None,
         };
         let estimator = config.estimator.map(|estimator| Arc::new(Estimator::new(estimator)));
@@ -35,13 +36,11 @@ impl StoredAction {
 
     /// What takes its place when it is changed: buckets of bytes are full, those of packets as they were, and an estimator
     /// that stays as it was goes on.
-    pub(crate) fn changed(&self, config: TcAction, workers: usize) -> Self {
+    pub(crate) fn changed(&self, config: TcAction, workers: usize, bucket: Option<SharedBucket>) -> Self {
+        let packets = self.policer.as_ref().and_then(Policer::packets);
         let kept = self.estimator.clone().filter(|_| self.config.estimator == config.estimator);
-        let new = Self::new(config, workers);
-        let policer = match (new.policer, &self.policer) {
-            (Some(policer), Some(old)) => Some(policer.follow(old)),
-            (policer, _) => policer,
-        };
+        let new = Self::new(config, workers, bucket);
+        let policer = new.policer.map(|policer| policer.follow(packets));
         Self { estimator: kept.or(new.estimator), policer, ..new }
     }
 

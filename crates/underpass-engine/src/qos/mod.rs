@@ -16,7 +16,7 @@ pub(crate) use action::StoredAction;
 pub(crate) use edit::{edit_label, edit_vlan, give_header};
 pub(crate) use hook::{Everything, Found, StoredHook};
 pub(crate) use lengths::Lengths;
-pub(crate) use police::{Charge, Charged, Lease, Policer, link_layer};
+pub(crate) use police::{Charge, Charged, Lease, Policed, Policer, SharedBucket, link_layer};
 pub use rate::{LinkLayer, Rate, RateConfig};
 pub(crate) use subject::{Nest, OuterKey, Place, Subject, packet_type, uncounted};
 pub use wire::WireLength;

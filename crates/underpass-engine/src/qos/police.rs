@@ -15,7 +15,9 @@ use underpass_packet::ethernet;
 
 use super::{Lengths, Rate, WireLength};
 use crate::buffer::BURST;
+use crate::in_kernel::filters;
 use crate::limiter::Nanos;
+use crate::lpm::Words;
 use crate::tables::{Control, Police};
 
 /// The longest time for which tokens are leased.
@@ -24,23 +26,50 @@ const LONGEST_SLICE: i64 = 50_000;
 /// When a packet has last passed, before the first has: both buckets are full.
 const NEVER: i64 = i64::MIN / 2;
 
+/// When a bucket is full: when it was empty is far in the past.
+const FULL: i64 = i64::MIN / 2;
+
 /// One bucket, on cache lines of its own.
 #[repr(align(128))]
 struct Bucket {
-    /// When it was empty; far in the past: it is full.
+    /// When it was empty.
     empty: AtomicI64,
+    /// The same where programs in the kernel have it too.
+    shared: Option<SharedBucket>,
     /// Nanoseconds that it holds.
     burst: i64,
 }
 
+/// Where programs in the kernel have when a bucket was empty.
+pub(crate) type SharedBucket = (Words<AtomicI64>, usize);
+
 impl Bucket {
-    fn full(burst: Nanos) -> Self {
-        Self::empty_at(i64::MIN / 2, burst)
+    fn new(empty: i64, burst: Nanos, shared: Option<SharedBucket>) -> Self {
+        let bucket = Self { empty: AtomicI64::new(0), shared, burst: burst.min(1 << 60) as i64 };
+        bucket.empty().store(empty, Relaxed);
+        bucket
     }
 
-    fn empty_at(empty: i64, burst: Nanos) -> Self {
-        Self { empty: AtomicI64::new(empty), burst: burst.min(1 << 60) as i64 }
+    /// When it was empty.
+    #[inline(always)]
+    fn empty(&self) -> &AtomicI64 {
+        match &self.shared {
+            None => &self.empty,
+            Some((words, at)) => words.word(*at),
+        }
     }
+}
+
+/// What programs in the kernel have to know of a policer.
+pub(crate) struct Policed {
+    /// What it charges for.
+    pub(crate) charge: u8,
+    /// Of its rate, multiplier, shift, overhead and the least length.
+    pub(crate) rate: [u32; 4],
+    /// Nanoseconds that the bucket holds.
+    pub(crate) burst: i64,
+    /// Nanoseconds that a packet takes, if it charges for packets.
+    pub(crate) packet: i64,
 }
 
 /// A policer with its state.
@@ -103,14 +132,15 @@ impl Charge {
 }
 
 impl Policer {
-    pub(crate) fn new(config: &Police, workers: usize) -> Self {
+    pub(crate) fn new(config: &Police, workers: usize, shared: Option<SharedBucket>) -> Self {
+        let alone = workers <= 1 && shared.is_none();
         let (cost, bucket) = match (config.rate, config.packets) {
-            (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), Bucket::full(rate.burst)),
+            (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), Bucket::new(FULL, rate.burst, shared)),
             (None, Some(packets)) => (
                 Cost::Packets(Rate::of_packets(packets.rate).nanos(1) as i64),
-                Bucket::empty_at(packets.since.min(1 << 60) as i64, packets.burst),
+                Bucket::new(packets.since.min(1 << 60) as i64, packets.burst, shared),
             ),
-            (None, None) => (Cost::Nothing, Bucket::full(0)),
+            (None, None) => (Cost::Nothing, Bucket::new(FULL, 0, None)),
         };
         let slice = match workers {
             0 | 1 => 0,
@@ -118,7 +148,7 @@ impl Policer {
         };
         let peak = config.rate.and_then(|rate| rate.peak).map(|peak| {
             let rate = Rate::new(peak);
-            (rate, Bucket::full(rate.nanos(config.mtu)))
+            (rate, Bucket::new(FULL, rate.nanos(config.mtu), None))
         });
         Self {
             cost,
@@ -126,19 +156,38 @@ impl Policer {
             peak,
             last: AtomicI64::new(NEVER),
             slice,
-            alone: workers <= 1,
+            alone,
             mtu: config.mtu,
             average: config.average.map(u64::from).filter(|average| *average != 0),
             conform: config.conform,
         }
     }
 
+    /// When its bucket of packets was empty.
+    pub(crate) fn packets(&self) -> Option<i64> {
+        matches!(self.cost, Cost::Packets(_)).then(|| self.bucket.empty().load(Acquire))
+    }
+
     /// Takes over what a change leaves as it was: what a bucket of packets holds. One of bytes is full again.
-    pub(crate) fn follow(self, old: &Self) -> Self {
-        if let (Cost::Packets(_), Cost::Packets(_)) = (&self.cost, &old.cost) {
-            self.bucket.empty.store(old.bucket.empty.load(Acquire), Relaxed);
+    pub(crate) fn follow(self, packets: Option<i64>) -> Self {
+        if let (Cost::Packets(_), Some(empty)) = (&self.cost, packets) {
+            self.bucket.empty().store(empty, Relaxed);
         }
         self
+    }
+
+    /// What programs in the kernel have to know of it. `None`: they cannot do what it does.
+    pub(crate) fn in_kernel(&self) -> Option<Policed> {
+        if self.peak.is_some() || self.average.is_some() {
+            return None;
+        }
+        let (charge, rate, packet) = match &self.cost {
+            Cost::Nothing => (filters::NOTHING, [0; 4], 0),
+            Cost::Bytes(rate) => (filters::BYTES, rate.in_kernel()?, 0),
+            Cost::Packets(nanos) => (filters::PACKETS, [0; 4], *nanos),
+        };
+        let shared = self.bucket.shared.is_some() || self.is_mtu_only();
+        shared.then_some(Policed { charge, rate, burst: self.bucket.burst, packet })
     }
 
     /// Whether it asks for the estimated rate of what it counts.
@@ -255,7 +304,7 @@ impl Policer {
     #[inline(always)]
     fn take_one(&self, lease: &mut Lease, now: i64, mut choose: impl FnMut(i64) -> Option<i64>) -> bool {
         loop {
-            let empty = self.bucket.empty.load(Acquire);
+            let empty = self.bucket.empty().load(Acquire);
             let base = empty.max(now - self.bucket.burst);
             let tokens = (now - base).max(0) + lease.0;
             let Some(spent) = choose(tokens) else { return false };
@@ -276,10 +325,10 @@ impl Policer {
     #[inline(always)]
     fn move_on(&self, bucket: &Bucket, from: i64, to: i64) -> bool {
         if self.alone {
-            bucket.empty.store(to, Release);
+            bucket.empty().store(to, Release);
             return true;
         }
-        bucket.empty.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+        bucket.empty().compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
 
     /// From both buckets. Nothing is leased, as the second holds a single packet.
@@ -291,7 +340,7 @@ impl Policer {
         mut choose: impl FnMut((i64, i64)) -> Option<(i64, i64)>,
     ) -> bool {
         loop {
-            let (empty, empty_peak) = (self.bucket.empty.load(Acquire), peak.empty.load(Acquire));
+            let (empty, empty_peak) = (self.bucket.empty().load(Acquire), peak.empty().load(Acquire));
             let base = empty.max(now - self.bucket.burst);
             let last = self.last.load(Relaxed);
             // The time since the last packet, as far as it counts.
@@ -312,7 +361,7 @@ impl Policer {
                 return true;
             }
             // Somebody else was faster at the first bucket: what was taken out of the second goes back.
-            peak.empty.fetch_sub(spent_peak, AcqRel);
+            peak.empty().fetch_sub(spent_peak, AcqRel);
         }
     }
 }
@@ -427,7 +476,7 @@ mod tests {
         ] {
             let config = bytes(rate, burst, peak, mtu);
             let start = 5 * SECOND;
-            let (policer, mut linux) = (Policer::new(&config, 1), Linux::new(&config, start));
+            let (policer, mut linux) = (Policer::new(&config, 1, None), Linux::new(&config, start));
             let (mut lease, mut now, mut random) = (Lease::default(), start, 1_u64);
             let (mut passed, mut refused) = (0, 0);
             for _ in 0..20_000 {
@@ -461,7 +510,7 @@ mod tests {
         const MILLISECOND: u64 = 1_000_000;
         let packets = Some(PolicePackets { rate: 1000, burst: 200 * MILLISECOND, since: SECOND });
         let config = Police { rate: None, packets, mtu: u32::MAX, average: None, conform: Control::Ok };
-        let (policer, mut lease) = (Policer::new(&config, 1), Lease::default());
+        let (policer, mut lease) = (Policer::new(&config, 1, None), Lease::default());
         let mut pass = |policer: &Policer, count: usize, now| {
             let lens = vec![1000; count];
             policer.admit(&mut lease, now, lens.iter().map(|len| packet(*len))).count_ones()
@@ -473,26 +522,28 @@ mod tests {
         assert_eq!(pass(&policer, 64, 2 * SECOND + 30 * MILLISECOND), 30);
         // A change leaves in it what was there.
         let packets = packets.map(|packets| PolicePackets { since: 3 * SECOND, ..packets });
-        let changed = Policer::new(&Police { packets, ..config }, 1).follow(&policer);
+        let changed = Policer::new(&Police { packets, ..config }, 1, None).follow(policer.packets());
         assert_eq!(pass(&changed, 64, 2 * SECOND + 37 * MILLISECOND), 7);
-        let other = Policer::new(&config, 1).follow(&Policer::new(&bytes(1, SECOND, None, 1500), 1));
+        let other = Policer::new(&config, 1, None)
+            .follow(Policer::new(&bytes(1, SECOND, None, 1500), 1, None).packets());
         assert_eq!(pass(&other, 50, SECOND + 2 * MILLISECOND), 2);
     }
 
     /// With a rate that lets nothing through for years only the burst passes; without one only the MTU counts.
     #[test]
     fn limits() {
-        let (slow, mut lease) = (Policer::new(&bytes(1, 100 * SECOND, None, 1500), 1), Lease::default());
+        let (slow, mut lease) =
+            (Policer::new(&bytes(1, 100 * SECOND, None, 1500), 1, None), Lease::default());
         let mut admit = |policer: &Policer, lens: &[u32]| {
             policer.admit(&mut lease, 7, lens.iter().map(|len| packet(*len)))
         };
         assert_eq!(admit(&slow, &[60, 50, 40, 1500]), 0b101);
         assert_eq!(admit(&slow, &[1]), 0);
         let none = Police { rate: None, ..bytes(1, 1, None, 114) };
-        assert_eq!(admit(&Policer::new(&none, 1), &[100, 101, 1]), 0b101);
+        assert_eq!(admit(&Policer::new(&none, 1, None), &[100, 101, 1]), 0b101);
         let atm = RateConfig { bytes_per_second: 1000, link_layer: LinkLayer::Atm, ..RateConfig::default() };
         let rate = Some(PoliceRate { rate: atm, burst: 106_000_000, peak: None });
-        let atm = Policer::new(&Police { rate, ..none }, 1);
+        let atm = Policer::new(&Police { rate, ..none }, 1, None);
         assert_eq!(admit(&atm, &[49, 1]), 0b01);
     }
 
@@ -501,7 +552,7 @@ mod tests {
     fn workers_share_a_bucket() {
         const WORKERS: usize = 4;
         let (rate, burst, end) = (125_000_000, 4_000_000, if cfg!(miri) { 10_000_000 } else { SECOND });
-        let policer = Policer::new(&bytes(rate, burst, None, 65_535), WORKERS);
+        let policer = Policer::new(&bytes(rate, burst, None, 65_535), WORKERS, None);
         assert!(policer.slice > 0);
         let passed: u64 = std::thread::scope(|scope| {
             let worker = |offset: u64| {

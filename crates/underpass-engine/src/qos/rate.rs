@@ -60,6 +60,12 @@ impl Rate {
         Self { mult, shift, ..Self::default() }
     }
 
+    /// Multiplier, shift, overhead and the least length, as programs in the kernel compute with them. `None`: they do not
+    /// count cells.
+    pub(crate) fn in_kernel(&self) -> Option<[u32; 4]> {
+        (!self.atm).then_some([self.mult, self.shift.into(), self.overhead, self.mpu])
+    }
+
     /// Whether bytes are counted in cells.
     #[inline(always)]
     pub(crate) fn is_atm(&self) -> bool {

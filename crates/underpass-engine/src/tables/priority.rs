@@ -136,6 +136,7 @@ impl Writer {
             hook.map_or((false, false), |hook| (hook.reads_priority, hook.reads_input))
         };
         let (old_priority, old_input) = reads(self.tables.hooks.peek(id, &self.retirer));
+        self.record_hook(HookId(id), hook.as_ref());
         let hook = hook.map(StoredHook::from);
         let (priority, input) = reads(hook.as_ref());
         self.tables.priorities.replace_reader(old_priority, priority);

@@ -328,7 +328,7 @@ impl Writer {
     /// Adds an action of traffic control. Beyond the room for them the id names nothing.
     pub fn add_tc_action(&mut self, action: TcAction) -> TcActionId {
         let Some((id, _)) = self.tc_actions.take(&self.retirer) else { return TcActionId(NOWHERE) };
-        let action = StoredAction::new(action, self.counters.len());
+        let action = StoredAction::new(action, self.counters.len(), self.bucket(id));
         self.replace_tc_action(id, Some(action));
         TcActionId(id)
     }
@@ -336,7 +336,7 @@ impl Writer {
     /// Changes an action of traffic control; buckets are full then. Does nothing if the id names none.
     pub fn set_tc_action(&mut self, id: TcActionId, action: TcAction) {
         if let Some(old) = self.tables.tc_actions.peek(id.0, &self.retirer) {
-            let action = old.changed(action, self.counters.len());
+            let action = old.changed(action, self.counters.len(), self.bucket(id.0));
             self.replace_tc_action(id.0, Some(action));
         }
     }
@@ -353,7 +353,9 @@ impl Writer {
             |action: Option<&StoredAction>| action.is_some_and(|action| action.config.kind.sets_priority());
         let old = sets(self.tables.tc_actions.peek(id, &self.retirer));
         self.tables.priorities.replace_writer(old, sets(action.as_ref()));
-        self.tables.tc_actions.replace(id, action, &mut self.retirer)
+        let replaced = self.tables.tc_actions.replace(id, action, &mut self.retirer);
+        self.record_tc_action(id);
+        replaced
     }
 
     /// What the estimator of an action says at `now`, the time of the workers: bytes and packets a second.

@@ -321,6 +321,7 @@ impl Emit {
             self.lower4(ETHERNET)
         };
         self.write_ethertype(if six { ethernet::IPV6 } else { ethernet::IPV4 });
+        self.pass_filters();
         let p = &mut self.p;
         p.load(Size::Double, R2, R10, stack::ACTION);
         p.load(Size::Double, R4, R10, stack::LENGTH);

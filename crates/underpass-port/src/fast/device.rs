@@ -12,6 +12,7 @@ use underpass_engine::in_kernel::records::{Leaving, Places};
 
 use super::Hook as At;
 use super::arena::Arena;
+use super::traced::Token;
 use crate::clsact::Hook;
 use crate::keep::Keep;
 use crate::live::{Hooked, hook};
@@ -27,6 +28,8 @@ const ALL: i32 = -1;
 /// The programs that carry packets, for all devices of a router.
 pub struct Fast {
     tcx: OwnedFd,
+    /// By which it knows what another program says of traced packets.
+    token: Token,
     /// That for drivers, from when it is needed.
     xdp: OnceLock<OwnedFd>,
     keep: Keep,
@@ -41,8 +44,13 @@ impl Fast {
     /// # Errors
     /// What the kernel refuses: with what its verifier says.
     pub fn load(arena: Arena, places: Places, keep: &Keep) -> io::Result<Self> {
-        let tcx = super::load(At::Tcx, arena.map(), places, keep)?;
-        Ok(Self { tcx, xdp: OnceLock::new(), keep: keep.clone(), places, arena })
+        let token = Token::new();
+        let tcx = super::load(At::Tcx, arena.map(), places, keep, token)?;
+        Ok(Self { tcx, token, xdp: OnceLock::new(), keep: keep.clone(), places, arena })
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
     }
 
     /// The program for a hook.
@@ -54,7 +62,7 @@ impl Fast {
             (At::Tcx, _) => Ok(&self.tcx),
             (At::Xdp, Some(program)) => Ok(program),
             (At::Xdp, None) => {
-                let program = super::load(hook, self.arena.map(), self.places, &self.keep)?;
+                let program = super::load(hook, self.arena.map(), self.places, &self.keep, self.token)?;
                 Ok(self.xdp.get_or_init(|| program))
             }
         }

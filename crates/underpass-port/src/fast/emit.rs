@@ -28,6 +28,7 @@ pub(super) mod sk_buff {
     pub(in super::super) const LEN: i16 = 0;
     pub(in super::super) const VLAN_PRESENT: i16 = 20;
     pub(in super::super) const IFINDEX: i16 = 40;
+    pub(in super::super) const CB: i16 = 48;
     pub(in super::super) const DATA: i16 = 76;
     pub(in super::super) const DATA_END: i16 = 80;
     pub(in super::super) const GSO_SIZE: i16 = 176;
@@ -107,6 +108,10 @@ pub(super) mod stack {
     pub(in super::super) const FAMILY: i16 = -272;
     /// An IPv6 header, on its way elsewhere.
     pub(in super::super) const HEADER: i16 = -312;
+    /// The record of the filters of what comes in, or 0.
+    pub(in super::super) const FILTERS: i16 = -320;
+    /// What they say.
+    pub(in super::super) const HELD: i16 = -328;
 }
 
 /// Bytes of the header of a frame.
@@ -115,6 +120,8 @@ pub(super) const ETHERNET: i16 = 14;
 pub(super) struct Emit {
     pub(super) p: Program,
     pub(super) hook: Hook,
+    /// Whether the program knows filters.
+    pub(super) polices: bool,
     pub(super) context: Context,
     pub(super) places: Places,
     pub(super) find: Label,
@@ -122,6 +129,13 @@ pub(super) struct Emit {
     pub(super) part: Label,
     pub(super) fold: Label,
     pub(super) flow: Label,
+    /// What is in the packet for a SID goes on by itself, IPv4 or IPv6.
+    pub(super) either: Label,
+    pub(super) classify: Label,
+    pub(super) police: Label,
+    pub(super) act: Label,
+    /// A filter drops the packet, for the reason in R0.
+    pub(super) policed: Label,
     /// The packet is the kernel's or a worker's.
     pub(super) miss: Label,
     causes: BTreeMap<u32, Label>,
@@ -130,8 +144,27 @@ pub(super) struct Emit {
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
+        let [either, classify, police, act, policed] = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
-        Self { p, hook, context, places, find, walk, part, fold, flow, miss, causes }
+        Self {
+            p,
+            hook,
+            polices: true,
+            context,
+            places,
+            find,
+            walk,
+            part,
+            fold,
+            flow,
+            either,
+            classify,
+            police,
+            act,
+            policed,
+            miss,
+            causes,
+        }
     }
 
     /// Where to jump to if no program takes the packet for this cause. In a driver it need not be noted: what goes on from there
@@ -215,6 +248,7 @@ impl Emit {
 
     /// Counts a packet as sent by the link whose record is in R8, and of the SID it came by, and sends it by that link.
     pub(super) fn send(&mut self) {
+        self.pass_filters();
         self.count_received();
         self.count_one(SENT);
         let p = &mut self.p;
@@ -283,4 +317,14 @@ pub(super) fn frame_length(p: &mut Program, hook: Hook, (to, other): (Register, 
             p.compute_with(to, Do::Subtract, other);
         }
     }
+}
+
+/// Adds 1, or what is in `more`, to the number at `at` behind what `to` leads to. Changes R3.
+pub(super) fn add(p: &mut Program, to: Register, at: i16, more: Option<Register>) {
+    p.load(Size::Double, R3, to, at);
+    match more {
+        Some(more) => p.compute_with(R3, Do::Add, more),
+        None => p.add(R3, 1),
+    }
+    p.store(Size::Double, to, at, R3);
 }

@@ -106,6 +106,7 @@ impl Emit {
         p.load(Size::Double, R4, R10, stack::AT);
         self.copy_in(ETHERNET.into(), LONGEST_OUTER, Size::Word);
         self.fill_outer();
+        self.pass_filters();
         // The device of the tunnel.
         let p = &mut self.p;
         p.load(Size::Double, R2, R10, stack::ACTION);

@@ -5,6 +5,7 @@ use underpass_engine::in_kernel::records::{self, MissCause, kind};
 use underpass_packet::{ethernet, protocol};
 
 use super::emit::{ETHERNET, Emit, Hook, SKB_PULL_DATA, XDP_GET_BUFF_LEN, frame_length, sk_buff, stack};
+use super::traced::Token;
 use super::walk::{NO_RECORD, NO_ROUTE, NO_TABLES, follow};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Size, When};
 
@@ -44,7 +45,7 @@ pub(super) const TABLES6: i32 = 16;
 
 impl Emit {
     /// From the first instruction to the action of the packet. `mark` is that of frames that come back from workers.
-    pub(super) fn input(&mut self, mark: i32) {
+    pub(super) fn input(&mut self, mark: i32, token: Token) {
         let p = &mut self.p;
         p.copy(R6, R1);
         p.set(R1, 0);
@@ -73,10 +74,8 @@ impl Emit {
         p.load(Size::Half, R2, R8, LINK_FLAGS);
         p.compute(R2, Do::And, records::IN.into());
         p.jump_if(R2, When::Equal, 0, hooked);
-        p.set(R2, self.places.common.cast_signed());
-        p.point(R2, R2);
-        p.load(Size::Word, R2, R2, 4);
-        p.jump_if(R2, When::NotEqual, 0, traced);
+        self.traced(token, traced);
+        let p = &mut self.p;
         frame_length(p, self.hook, (R2, R3));
         p.store(Size::Double, R10, stack::RECEIVED, R2);
         if self.hook == Hook::Tcx {
@@ -90,6 +89,7 @@ impl Emit {
             p.call(XDP_GET_BUFF_LEN);
             p.jump_if_register(R0, When::NotEqual, R7, frame);
         }
+        self.classify(hooked);
         self.reach(ETHERNET.into(), frame);
         let p = &mut self.p;
         p.load(Size::Double, R2, R7, 0);
@@ -199,6 +199,7 @@ impl Emit {
         self.finish();
 
         self.p.here(blackhole);
+        self.pass_filters();
         self.drop(DropReason::Blackhole);
 
         self.p.here(tunnel);
@@ -279,6 +280,7 @@ impl Emit {
         self.finish();
 
         self.p.here(blackhole);
+        self.pass_filters();
         self.drop(DropReason::Blackhole);
 
         self.p.here(tunnel);

@@ -14,8 +14,10 @@ mod input;
 mod leave;
 mod mpls;
 mod multipath;
+mod police;
 mod run;
 mod srv6;
+mod traced;
 mod walk;
 
 pub mod arena;
@@ -24,12 +26,14 @@ pub use device::Fast;
 pub(crate) use device::{Misses, leaving, not_in_driver};
 pub(crate) use features::sends_for_drivers;
 pub use run::Verdict;
+pub use traced::Matching;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 pub use emit::Hook;
 use emit::{Emit, REDIRECT, TCX_DROP, stack};
+use traced::Token;
 use underpass_engine::in_kernel::records::Places;
 
 use crate::keep::Keep;
@@ -40,8 +44,28 @@ use crate::xdp::program;
 /// `BPF_F_INGRESS`.
 const INGRESS: i32 = 1;
 
-/// Loads the program for a hook. `arena` is the region that `places` are in.
-pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::Result<OwnedFd> {
+/// Loads the program for a hook. `arena` is the region that `places` are in; by `token` it knows what another program says of
+/// traced packets.
+pub(crate) fn load(
+    hook: Hook,
+    arena: &Map,
+    places: Places,
+    keep: &Keep,
+    token: Token,
+) -> io::Result<OwnedFd> {
+    let load = |polices| load_with(hook, polices, (arena, places), keep, token);
+    // What is exchanged at once in an arena Linux 6.10 takes, and 6.9 does not.
+    load(true).or_else(|_| load(false))
+}
+
+/// Loads the program for a hook; `polices`: whether it knows filters.
+fn load_with(
+    hook: Hook,
+    polices: bool,
+    (arena, places): (&Map, Places),
+    keep: &Keep,
+    token: Token,
+) -> io::Result<OwnedFd> {
     let mut p = Program::default();
     let main = p.label();
     p.function(main, "carry", None);
@@ -50,7 +74,8 @@ pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::
     p.map(R1, arena);
     p.copy(R1, R3);
     let mut emit = Emit::new(p, places, hook);
-    emit.input(keep.mark().cast_signed());
+    emit.polices = polices;
+    emit.input(keep.mark().cast_signed(), token);
     emit.write_causes();
     let miss = emit.miss;
     emit.p.here(miss);
@@ -61,7 +86,15 @@ pub(crate) fn load(hook: Hook, arena: &Map, places: Places, keep: &Keep) -> io::
             emit.p.exit();
         }
     }
+    if polices {
+        emit.write_policed();
+    }
     emit.function_find();
+    if polices {
+        emit.function_classify();
+        emit.function_police();
+        emit.function_act();
+    }
     emit.function_walk();
     if hook == Hook::Tcx {
         emit.function_part();
@@ -139,8 +172,10 @@ mod tests {
         };
         let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
         let began = std::time::Instant::now();
-        for hook in [Hook::Tcx, Hook::Xdp] {
-            let loaded = load(hook, arena.map(), writer.places().unwrap(), &keep);
+        let hooks = [Hook::Tcx, Hook::Xdp];
+        for (hook, polices) in hooks.into_iter().flat_map(|hook| [(hook, true), (hook, false)]) {
+            let memory = (arena.map(), writer.places().unwrap());
+            let loaded = load_with(hook, polices, memory, &keep, Token::new());
             eprintln!("{hook:?}: {:?}", began.elapsed());
             if let Err(error) = loaded {
                 let text = error.to_string();

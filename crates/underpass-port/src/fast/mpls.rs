@@ -6,12 +6,10 @@ use underpass_engine::in_kernel::labels::{self, KIND, LABEL, NEXT_HOP, OUTER_LAB
 use underpass_engine::in_kernel::records::{self, MissCause};
 use underpass_packet::{ethernet, mpls};
 
-use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, Hook, add, sk_buff, stack};
 use super::input::{LINK_FLAGS, ip4, ip6};
 use super::leave::LONGEST;
-use crate::xdp::assembler::{
-    Do, Label, Program, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When,
-};
+use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When};
 
 /// Bytes of a label.
 const ENTRY: i16 = 4;
@@ -339,6 +337,7 @@ impl Emit {
 
     /// Counts the packet, as it came, by its first label, and as labelled by its link. Changes R1 to R5.
     fn count_label(&mut self) {
+        self.pass_filters();
         let (counters, own) = (self.places.counters, self.places.labels.map_or(0, |(_, own)| own));
         let p = &mut self.p;
         p.load(Size::Double, R4, R10, stack::LENGTH);
@@ -359,6 +358,7 @@ impl Emit {
 
     /// Counts the frame, as it leaves by the link in R8, as labelled. Changes R1 to R5.
     fn count_sent_label(&mut self) {
+        self.pass_filters();
         super::emit::frame_length(&mut self.p, self.hook, (R4, R1));
         self.p.add(R4, -i32::from(ETHERNET));
         self.count_labelled(R8, 16, R4);
@@ -378,14 +378,4 @@ impl Emit {
         add(p, R1, at, None);
         add(p, R1, at + 8, Some(bytes));
     }
-}
-
-/// Adds 1, or what is in `more`, to the number at `at` behind what `to` leads to. Changes R3.
-fn add(p: &mut Program, to: Register, at: i16, more: Option<Register>) {
-    p.load(Size::Double, R3, to, at);
-    match more {
-        Some(more) => p.compute_with(R3, Do::Add, more),
-        None => p.add(R3, 1),
-    }
-    p.store(Size::Double, to, at, R3);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::device::Fast;
 use super::emit::{Hook, TCX_DROP, TCX_REDIRECT, XDP_DROP, XDP_REDIRECT, sk_buff};
+use super::traced::Matching;
 use crate::xdp::bpf;
 use crate::xdp::program::{TCX_NEXT, XDP_PASS};
 
@@ -37,7 +38,22 @@ impl Fast {
     /// EINVAL: the frame ends within its Ethernet or IP header, or is as long as a page, or there is no such device. EPERM.
     pub fn run(&self, hook: Hook, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<Verdict> {
         left.resize(frame.len() + GROWTH, 0);
-        self.ran(hook, frame, ifindex, left).map(|(verdict, _)| verdict)
+        self.ran(hook, None, frame, ifindex, left).map(|(verdict, _)| verdict)
+    }
+
+    /// The same at tcx behind the program that says what is traced.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_behind(
+        &self,
+        first: &Matching,
+        frame: &[u8],
+        ifindex: u32,
+        left: &mut Vec<u8>,
+    ) -> io::Result<Verdict> {
+        left.resize(frame.len() + GROWTH, 0);
+        self.ran(Hook::Tcx, Some(first), frame, ifindex, left).map(|(verdict, _)| verdict)
     }
 
     /// The same at tcx without what becomes of the frame; how long the program took, as the kernel says.
@@ -45,12 +61,13 @@ impl Fast {
     /// # Errors
     /// As [`Self::run`].
     pub fn time(&self, frame: &[u8], ifindex: u32) -> io::Result<(Verdict, Duration)> {
-        self.ran(Hook::Tcx, frame, ifindex, &mut Vec::new())
+        self.ran(Hook::Tcx, None, frame, ifindex, &mut Vec::new())
     }
 
     fn ran(
         &self,
         hook: Hook,
+        first: Option<&Matching>,
         frame: &[u8],
         ifindex: u32,
         left: &mut Vec<u8>,
@@ -62,6 +79,9 @@ impl Fast {
         let context = match hook {
             Hook::Tcx => {
                 put(&mut context, sk_buff::IFINDEX as usize, ifindex);
+                if let Some(first) = first {
+                    context = bpf::run_for_context(first.program(), frame, &context)?;
+                }
                 &context[..]
             }
             Hook::Xdp => {

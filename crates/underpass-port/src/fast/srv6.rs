@@ -1,6 +1,6 @@
 //! SRv6: endpoint behaviours and the policy headend, RFC 8986, RFC 9800. As the fast functions of the engine's `srv6/`.
 
-use underpass_engine::in_kernel::records::{MissCause, NEXT_CSID, PSP, kind};
+use underpass_engine::in_kernel::records::{MissCause, NEXT_CSID, PSP, USD, kind};
 use underpass_packet::{ethernet, protocol, srh};
 
 use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
@@ -56,10 +56,10 @@ impl Emit {
     pub(super) fn end(&mut self) {
         let segments = self.because(MissCause::Segments);
         self.enter_sid();
-        let (srh, next) = (self.p.label(), self.p.label());
+        let [srh, next, used_up] = std::array::from_fn(|_| self.p.label());
         self.next_csid(srh, next);
         self.p.here(srh);
-        self.next_segment(segments);
+        self.next_segment(used_up);
         let p = &mut self.p;
         // R4: segments left, which has 1 taken off.
         let not_last = p.label();
@@ -118,6 +118,14 @@ impl Emit {
 
         self.p.here(popped);
         self.pop_srh();
+
+        // No next segment: RFC 8986 section 4.16.3.
+        let (p, either) = (&mut self.p, self.either);
+        p.here(used_up);
+        p.load(Size::Byte, R1, R9, FLAVOURS);
+        p.compute(R1, Do::And, USD.into());
+        p.jump_if(R1, When::Equal, 0, segments);
+        p.jump(either);
     }
 
     /// NEXT-CSID: jumps to `next` with the destination that the argument says, or to `srh` if there is none.
@@ -374,7 +382,7 @@ impl Emit {
     pub(super) fn decapsulate(&mut self) {
         let segments = self.because(MissCause::Segments);
         self.enter_sid();
-        let [four, six, either] = std::array::from_fn(|_| self.p.label());
+        let (four, six, either) = (self.p.label(), self.p.label(), self.either);
         let p = &mut self.p;
         p.load(Size::Byte, R2, R9, 0);
         p.jump_if(R2, When::Equal, kind::DX4.into(), four);
@@ -419,7 +427,9 @@ impl Emit {
         let (via, go) = (p.label(), p.label());
         p.load(Size::Word, R1, R9, PLACE);
         p.load(Size::Byte, R2, R9, 0);
-        p.jump_if(R2, When::Equal, kind::DX6.into(), via);
+        for kind in [kind::DX6, kind::X] {
+            p.jump_if(R2, When::Equal, kind.into(), via);
+        }
         p.load(Size::Double, R2, R7, ip6::DESTINATION);
         p.swap(R2, 64);
         p.load(Size::Double, R3, R7, ip6::DESTINATION + 8);
@@ -458,7 +468,9 @@ impl Emit {
         let (via, go) = (p.label(), p.label());
         p.load(Size::Word, R1, R9, PLACE);
         p.load(Size::Byte, R2, R9, 0);
-        p.jump_if(R2, When::Equal, kind::DX4.into(), via);
+        for kind in [kind::DX4, kind::X] {
+            p.jump_if(R2, When::Equal, kind.into(), via);
+        }
         p.load(Size::Word, R2, R7, ip4::DESTINATION);
         p.swap(R2, 32);
         p.compute(R2, Do::ShiftLeft, 32);

@@ -39,12 +39,14 @@ pub(crate) enum Size {
     Double = 0x18,
 }
 
-/// What is computed of a register and another, or a number; 64 bits.
+/// What is computed of a register and another, or a number.
 #[derive(Clone, Copy)]
 pub(crate) enum Do {
     Add = 0x00,
     Subtract = 0x10,
     Multiply = 0x20,
+    Divide = 0x30,
+    Modulo = 0x90,
     Or = 0x40,
     And = 0x50,
     ShiftLeft = 0x60,
@@ -52,7 +54,7 @@ pub(crate) enum Do {
     Xor = 0xa0,
 }
 
-/// When a jump is taken; comparisons are unsigned.
+/// When a jump is taken; comparisons are unsigned, but for the one that says otherwise.
 #[derive(Clone, Copy)]
 pub(crate) enum When {
     Equal = 0x10,
@@ -61,6 +63,8 @@ pub(crate) enum When {
     GreaterOrEqual = 0x30,
     Less = 0xa0,
     LessOrEqual = 0xb0,
+    /// Of numbers with a sign.
+    SignedGreaterOrEqual = 0x70,
     /// Any of the bits is set.
     Bits = 0x40,
 }
@@ -149,6 +153,16 @@ impl Program {
         self.push(0x0f | what as u8, to, from, 0, 0);
     }
 
+    /// `to = value`, of 32 bits; the upper half becomes 0, as of all that is computed of words.
+    pub(crate) fn set_word(&mut self, to: Register, value: u32) {
+        self.push(0xb4, to, R0, 0, value.cast_signed());
+    }
+
+    /// `to = to what from`, of the lower 32 bits.
+    pub(crate) fn compute_words(&mut self, to: Register, what: Do, from: Register) {
+        self.push(0x0c | what as u8, to, from, 0, 0);
+    }
+
     /// `to = value`, of 64 bits.
     pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
         self.push(0x18, to, R0, 0, value as i32);
@@ -199,6 +213,13 @@ impl Program {
     /// `*(base + offset) = from`
     pub(crate) fn store(&mut self, size: Size, base: Register, offset: i16, from: Register) {
         self.push(0x63 | size as u8, base, from, offset, 0);
+    }
+
+    /// `*(base + offset) = from`, if R0 is what was there, which is in R0 then: 64 bits, at once.
+    pub(crate) fn exchange_if_r0(&mut self, base: Register, offset: i16, from: Register) {
+        /// `BPF_CMPXCHG`.
+        const COMPARE_AND_EXCHANGE: i32 = 0xf1;
+        self.push(0xdb, base, from, offset, COMPARE_AND_EXCHANGE);
     }
 
     /// `to =` the map behind this descriptor.

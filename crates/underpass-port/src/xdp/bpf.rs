@@ -325,6 +325,17 @@ pub(crate) fn run_once(
     Ok(ran)
 }
 
+/// Runs a program once over `packet`, with this context: what that is then.
+pub(crate) fn run_for_context<const N: usize>(
+    program: &OwnedFd,
+    packet: &[u8],
+    context: &[u8; N],
+) -> io::Result<[u8; N]> {
+    let mut after = [0; N];
+    run(program, packet, context, Run { context: &mut after, ..Run::default() })?;
+    Ok(after)
+}
+
 /// Makes `count` frames and does with each what a program of XDP says: redirects are real. Every frame begins
 /// as `packet`, but for what became of the memory before it was used again: the program has to write it.
 pub(crate) fn run_live(program: &OwnedFd, packet: &[u8], count: u32) -> io::Result<()> {
@@ -341,6 +352,8 @@ struct Run<'a> {
     batch: u32,
     /// Room for what is in the packet then.
     left: &'a mut [u8],
+    /// Room for the context then.
+    context: &'a mut [u8],
 }
 
 /// What came of a run.
@@ -383,9 +396,9 @@ fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run<'_>) -> io::Re
         repeat: run.repeat,
         duration: 0,
         context_in_len: context.len() as u32,
-        context_out_len: 0,
+        context_out_len: run.context.len() as u32,
         context_in: if context.is_empty() { 0 } else { context.as_ptr() as u64 },
-        context_out: 0,
+        context_out: if run.context.is_empty() { 0 } else { run.context.as_mut_ptr() as u64 },
         flags: run.flags,
         processor: 0,
         batch: run.batch,

@@ -21,6 +21,7 @@ impl Router {
             self.order(vrf, random);
         }
         (0..DEVICES + TUNNELS).for_each(|device| self.change_link(device, random));
+        self.filters.configure(&mut self.writer, random);
         (0..NEXT_HOPS).for_each(|next_hop| self.change_next_hop(next_hop, random));
         (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
         (0..PORTS.len()).for_each(|port| self.change_fou_port(port, random));
@@ -97,7 +98,8 @@ impl Router {
         let (vrf, of) = (random.below(VRFS as u64) as usize, random.next() as usize);
         self.writer.set_aside(false);
         match random.below(421) {
-            0..200 => self.add_route(vrf, random),
+            0..190 => self.add_route(vrf, random),
+            190..200 => self.filters.change(&mut self.writer, random),
             200..300 => self.remove_route(vrf, random),
             300..340 => self.change_next_hop(of % NEXT_HOPS, random),
             340..375 => self.change_action(of % ACTIONS, random),

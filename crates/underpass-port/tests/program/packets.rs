@@ -255,10 +255,14 @@ pub fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> 
     };
     let (target, action) = aim6(router, vrf, random, aim);
     let inside = inside_vrf(router, action, vrf);
-    let decapsulates = matches!(action, Some(Action::Endpoint(sid)) if !matches!(
-        sid.behaviour,
-        Behaviour::End { .. } | Behaviour::X(_) | Behaviour::T { .. } | Behaviour::B6Encaps(_)
-    ));
+    let used_up = random.below(2) == 0;
+    let decapsulates = matches!(action, Some(Action::Endpoint(sid)) if match sid.behaviour {
+        Behaviour::End { .. } | Behaviour::X(_) | Behaviour::T { .. } => {
+            sid.flavours.is_some_and(|flavours| flavours.usd) && used_up
+        }
+        Behaviour::B6Encaps(_) => false,
+        _ => true,
+    });
     let advances = matches!(action, Some(Action::Endpoint(_))) && !decapsulates;
     let wraps = depth < 2 && if decapsulates { random.below(10) > 0 } else { random.below(8) == 0 };
     let (upper, rest) = match wanted_inside(action, random) {

@@ -14,6 +14,7 @@ use underpass_engine::tables::{
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
 
+use crate::filters::Filters;
 use crate::labels;
 use crate::random::Random;
 use crate::tunnels::{self, PORTS, TUNNELS};
@@ -71,6 +72,7 @@ pub struct Router {
     pub now_links: Vec<Link>,
     pub actions: Vec<(ActionId, Action)>,
     pub stand_in: u32,
+    pub filters: Filters,
 }
 
 pub fn mac(device: usize) -> [u8; 6] {
@@ -84,6 +86,7 @@ impl Router {
         let ifindexes = std::array::from_fn(|device| index(&format!("d{device}")));
         let vrfs = (0..VRFS).map(|_| Vrf::new(&mut writer)).collect();
         let stand_in = index("stand-in");
+        let filters = Filters::new(&mut writer);
         let mut router = Self {
             writer,
             ifindexes,
@@ -99,6 +102,7 @@ impl Router {
             now_links: Vec::new(),
             actions: Vec::new(),
             stand_in,
+            filters,
         };
         for device in 0..DEVICES + TUNNELS {
             let link = router.link(device, &mut Random(0));
@@ -167,8 +171,12 @@ impl Router {
             Some(Action::Endpoint(Endpoint { behaviour, flavours, .. })) => {
                 let flavours = flavours.unwrap_or_default();
                 let csid = if flavours.next_csid.is_some() { " NEXT-CSID" } else { "" };
-                let srh = if frame[20] == protocol::ROUTING { "" } else { ", no SRH" };
-                format!("{}{csid}{}{srh}", behaviour.name(), if flavours.psp { " PSP" } else { "" })
+                let with_srh = frame[20] == protocol::ROUTING;
+                let srh = if with_srh { "" } else { ", no SRH" };
+                let psp = if flavours.psp { " PSP" } else { "" };
+                let used_up = !with_srh || frame.get(57) == Some(&0);
+                let usd = if flavours.usd && used_up { " USD" } else { "" };
+                format!("{}{csid}{psp}{usd}{srh}", behaviour.name())
             }
             other => format!("{other:?}"),
         }
@@ -210,7 +218,7 @@ impl Router {
             seg6: true,
             require_hmac: if strict { Require::Always } else { Require::Present },
             ioam: IoamLink::default(),
-            ingress: None,
+            ingress: if port.is_some() { self.filters.of_link(random) } else { None },
             egress: None,
             root: None,
             ingress_qdisc: None,
@@ -311,12 +319,12 @@ impl Router {
         let behaviour = match random.below(40) {
             20..25 | 0..3 => Behaviour::End { lookup },
             25..30 | 3..6 => Behaviour::X(self.via(any6, random)),
-            30..34 | 6..8 => Behaviour::T { lookup },
+            30..33 | 6..8 => Behaviour::T { lookup },
             8..10 => Behaviour::DX2 { link: self.links[random.below(DEVICES as u64) as usize] },
             10..12 => Behaviour::DX4(self.via(any4, random)),
             12..14 => Behaviour::DX6(self.via(any6, random)),
             14 | 19 => Behaviour::DT4 { lookup },
-            15 => Behaviour::DT6 { lookup },
+            15 | 33 => Behaviour::DT6 { lookup },
             34..39 | 16..19 => Behaviour::DT46 { lookup },
             _ => Behaviour::B6Encaps(self.headend(random).into()),
         };
@@ -325,7 +333,7 @@ impl Router {
         let flavours = (flavoured && random.below(2) == 0).then(|| Flavours {
             psp: random.below(2) == 0,
             usp: random.below(20) == 0,
-            usd: random.below(20) == 0,
+            usd: random.below(3) == 0,
             next_csid: (random.below(2) == 0)
                 .then(|| NextCsid { block: octets(12, random), node_function: octets(9, random) })
                 .filter(|csid| csid.block + csid.node_function < 128),

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nix::time::{ClockId, clock_gettime};
+use underpass_engine::bpf::classic::Filter;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
-use underpass_engine::counters::{Count, Direction};
+use underpass_engine::counters::{Count, Direction, TcCount};
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::MissCause;
 use underpass_engine::tables::Writer;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Kept, Worker};
 use underpass_packet::protocol;
-use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
+use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
 use crate::labels::{self, LABELS};
@@ -42,6 +44,8 @@ pub struct Runner {
     keep: Keep,
     now: u64,
     left: Vec<u8>,
+    /// Which packets are traced, and by which device they come in then.
+    traced: Option<(Filter, Option<usize>, Matching)>,
     /// What the program did by itself, and how often.
     pub hits: BTreeMap<String, u64>,
 }
@@ -62,14 +66,31 @@ impl Runner {
         for ifindex in router.ifindexes {
             keep.set_device(ifindex, OfDevice::default()).expect("a device");
         }
-        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), hits: BTreeMap::new() })
+        let (hits, traced) = (BTreeMap::new(), None);
+        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), traced, hits })
+    }
+
+    /// Has packets traced that a filter matches and that come in by a device.
+    pub fn trace(&mut self, filter: Filter, device: Option<usize>) {
+        self.traced = None;
+        let ifindex = device.map(|device| self.router.ifindexes[device]);
+        let matching = self.fast.trace(Some(&filter), ifindex, [].into_iter()).expect("a filter");
+        self.router.writer.set_aside(true);
+        self.traced = Some((filter, device, matching));
+    }
+
+    fn is_traced(&self, device: usize, frame: &[u8]) -> bool {
+        self.traced
+            .as_ref()
+            .is_some_and(|(filter, only, _)| only.is_none_or(|only| only == device) && filter.matches(frame))
     }
 
     /// What the program makes of a frame, if it sends it and what it makes of it is always the same.
     pub fn sends(&mut self, device: usize, frame: &[u8]) -> Option<Vec<u8>> {
         let before = self.router.writer.totals_of_programs().sent;
         self.fast.run(self.hook, frame, self.router.ifindexes[device], &mut self.left).expect("a run");
-        if self.router.writer.totals_of_programs().sent == before {
+        let filtered = self.router.now_links[device].ingress.is_some();
+        if self.router.writer.totals_of_programs().sent == before || filtered {
             return None;
         }
         let kind = self.router.leads(device, frame);
@@ -82,9 +103,14 @@ impl Runner {
     /// compares. `place` says where that is, if they differ.
     pub fn compare(&mut self, device: usize, frame: &[u8], place: &str) -> Came {
         let ifindex = self.router.ifindexes[device];
+        self.fill_buckets(device);
         let before = self.counted();
         let misses = self.missed();
-        let ran = self.fast.run(self.hook, frame, ifindex, &mut self.left);
+        let traced_before = self.router.writer.misses(MissCause::Traced);
+        let ran = match &self.traced {
+            Some((.., matching)) => self.fast.run_behind(matching, frame, ifindex, &mut self.left),
+            None => self.fast.run(self.hook, frame, ifindex, &mut self.left),
+        };
         let verdict =
             ran.unwrap_or_else(|error| panic!("{place}: {error}: {} bytes {}", frame.len(), hex(frame)));
         let after = self.counted();
@@ -97,6 +123,13 @@ impl Runner {
                 hex(frame)
             )
         };
+        if self.traced.is_some() {
+            let traced = self.is_traced(device, frame);
+            let by_program = self.router.writer.misses(MissCause::Traced) != traced_before;
+            if traced && received != 0 || !traced && by_program {
+                fail("is it traced?", format!("  {traced}"));
+            }
+        }
         if received == 0 {
             if counted.iter().any(|count| *count != 0) {
                 fail("a packet that the program does not carry is counted", self.named(&counted));
@@ -129,6 +162,7 @@ impl Runner {
         if missed != 0 {
             fail("missed and carried", String::new());
         }
+        self.fill_buckets(device);
         let sent = self.work(device, frame);
         let by_worker = difference(&after, &self.counted());
         if counted != by_worker {
@@ -152,9 +186,19 @@ impl Runner {
                     fail("by another device", format!("worker by {port}\n{}", self.named(&counted)));
                 }
                 *self.hits.entry(self.out_of(kind, frame)).or_default() += 1;
+                if self.router.now_links[device].ingress.is_some() {
+                    *self.hits.entry("through filters".to_owned()).or_default() += 1;
+                }
                 Came::Forwarded
             }
             (Verdict::Dropped, []) => {
+                let name =
+                    |reason: DropReason| counted[counted.len() - DropReason::ALL.len() + reason as usize];
+                let kind = match (name(DropReason::Police), name(DropReason::TcAction)) {
+                    (1, _) => "police".to_owned(),
+                    (_, 1) => "gact".to_owned(),
+                    _ => kind,
+                };
                 *self.hits.entry(kind).or_default() += 1;
                 Came::Dropped
             }
@@ -173,13 +217,22 @@ impl Runner {
         }
     }
 
+    /// Fills the buckets that the filters of a device take from.
+    fn fill_buckets(&mut self, device: usize) {
+        let router = &mut self.router;
+        if let Some(hook) = router.now_links[device].ingress {
+            router.filters.fill(hook, &mut router.writer);
+        }
+    }
+
     /// What leaves of a frame by a worker.
-    fn work(&mut self, device: usize, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    pub fn work(&mut self, device: usize, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
         let mut burst = Burst::new();
         let mut packet = self.worker.pool().take().unwrap();
         packet.set(HEADROOM, frame).unwrap();
         burst.push(packet);
-        self.now += 1000;
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock");
+        self.now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
         self.worker.process(PortId(device as u16), &mut burst, self.now, &mut Untraced);
         let mut out = Vec::new();
         for port in 0..DEVICES as u16 {
@@ -214,7 +267,13 @@ impl Runner {
             push(writer.link_count(link, Direction::Receive));
             push(writer.link_count(link, Direction::Transmit));
         }
+        let filters = &self.router.filters;
         self.router.counters.iter().for_each(|counter| push(writer.count(*counter)));
+        filters.counters.iter().for_each(|counter| push(writer.count(*counter)));
+        for counter in &filters.tc_counters {
+            let TcCount { packets, bytes, drops, overlimits, .. } = writer.tc_count(*counter);
+            all.extend([packets, bytes, drops, overlimits]);
+        }
         for link in &self.router.links {
             all.extend([Direction::Receive, Direction::Transmit].map(|way| writer.link_drops(*link, way)));
         }
@@ -239,6 +298,12 @@ impl Runner {
             names.extend(of_count(format!("device {link} sent")));
         }
         (0..self.router.counters.len()).for_each(|n| names.extend(of_count(format!("SID counter {n}"))));
+        let filters = &self.router.filters;
+        (0..filters.counters.len()).for_each(|n| names.extend(of_count(format!("counter of filters {n}"))));
+        for n in 0..filters.tc_counters.len() {
+            let counts = ["packets", "bytes", "drops", "overlimits"];
+            names.extend(counts.map(|what| format!("counter of actions {n} {what}")));
+        }
         for link in 0..self.router.links.len() {
             names.extend(["received", "sent"].map(|way| format!("device {link} {way} drops")));
         }

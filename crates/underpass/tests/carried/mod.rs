@@ -45,7 +45,7 @@ struct Became {
 /// Runs the cases of a group, in a namespace of its own. What differs, a paragraph a case.
 pub fn run(group: &str, cases: Vec<Case>) -> Vec<String> {
     if group == "qos" {
-        // Filters see these packets, and so no program does: half of all cases, for nothing.
+        // Of most of these filters programs know nothing, and what one takes out of a bucket a worker does not find there.
         return Vec::new();
     }
     let group = group.to_owned();

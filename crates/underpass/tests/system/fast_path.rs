@@ -2,11 +2,15 @@
 //! the program when the router is killed.
 
 use std::{
+    io::{BufRead, BufReader, Read},
     os::fd::AsRawFd,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+use nix::unistd::Pid;
 use underpass_daemon::{live::Stats, testbed::Router};
 
 use super::net::{self, Line, program, settle, skip};
@@ -144,7 +148,8 @@ fn filters_and_tracing_have_workers_carry() {
     let Some((line, router)) = line("filters_and_tracing_have_workers_carry", &["--workers", "1"]) else {
         return;
     };
-    router.run("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress matchall action ok").unwrap();
+    let filter = "protocol ip flower ip_proto icmp action ok";
+    router.run(&format!("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress {filter}")).unwrap();
     let before = stats(&line);
     ping(&line, "10.0.2.2", 100);
     let after = stats(&line);
@@ -166,7 +171,66 @@ fn filters_and_tracing_have_workers_carry() {
         }
         assert!(Instant::now() < end, "{:#?}", stats(&line));
     }
+    the_kernel_polices(&line, &router);
+    only_what_is_traced_leaves_the_kernel(&line);
     router.stop().unwrap();
+}
+
+/// A bucket that lets 59 echo requests of 84 bytes pass, and one more in about 80 ms.
+fn the_kernel_polices(line: &Line, router: &Router) {
+    let filter =
+        "protocol ip u32 match ip dst 10.0.2.2/32 action police rate 8kbit burst 5000 conform-exceed drop";
+    router.run(&format!("tc qdisc add dev v1 clsact; tc filter add dev v1 ingress {filter}")).unwrap();
+    let before = stats(line);
+    let outcome = line.hosts[0].outcome("ping -n -q -c 100 -i 0.002 -W 1 10.0.2.2").unwrap().output;
+    let passed =
+        outcome.split(" transmitted, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    let passed = passed.unwrap_or_else(|| panic!("{outcome}"));
+    let after = stats(line);
+    let dropped = |stats: &Stats| stats.drops.get("police").copied().unwrap_or_default();
+    let misses = |stats: &Stats| stats.fast_path.misses.get("hooked").copied().unwrap_or_default();
+    assert!((59..100).contains(&passed), "{outcome}");
+    assert_eq!(dropped(&after) - dropped(&before), 100 - passed, "{after:#?}");
+    assert_eq!(misses(&after), misses(&before), "{after:#?}");
+    let counted = router.run("tc -s filter show dev v1 ingress").unwrap();
+    let refused = 100 - passed;
+    for wanted in ["Sent 8400 bytes 100 pkt", &format!("(dropped {refused}, overlimits {refused} ")] {
+        assert!(counted.contains(wanted), "{wanted}: {counted}");
+    }
+    router.run("tc qdisc del dev v1 clsact").unwrap();
+}
+
+/// Of IPv6 the echo requests are traced that come in by v1; their replies, and all of IPv4, stay in the kernel.
+fn only_what_is_traced_leaves_the_kernel(line: &Line) {
+    let mut command = line.router.command(program());
+    let command = command.args(["trace", "--json", "--port", "v1", "icmp6[icmp6type] == icmp6-echo"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
+    assert!(first.starts_with("following "), "{first}");
+    let traced = |stats: &Stats| stats.fast_path.misses.get("traced").copied().unwrap_or_default();
+    let before = stats(line);
+    ping(line, "10.0.2.2", 100);
+    let between = stats(line);
+    assert!(between.fast_path.hits - before.fast_path.hits >= 200, "{between:#?}");
+    assert_eq!(traced(&between), traced(&before), "{between:#?}");
+    ping(line, "fd00:2::2", 50);
+    let after = stats(line);
+    assert_eq!(traced(&after) - traced(&between), 50, "{after:#?}");
+    assert!(after.fast_path.hits - between.fast_path.hits >= 50, "{after:#?}");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    assert_eq!((printed.lines().count(), rest.as_str()), (50, "50 packets followed, 0 more matched\n"));
+    // And all of them again.
+    let before = stats(line);
+    ping(line, "fd00:2::2", 50);
+    let after = stats(line);
+    assert!(after.fast_path.hits - before.fast_path.hits >= 100, "{after:#?}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::Writer;
 use crate::counters::Totals;
 use crate::drops::DropReason;
 use crate::in_kernel::records::{MissCause, Places};
-use crate::tables::{Changed, LinkId, LookupId, NextHopId};
+use crate::qos::SharedBucket;
+use crate::tables::{Changed, Hook, HookId, LinkId, LookupId, NextHopId};
 
 /// How much may wait for programs to move on before they are waited for: a wait takes milliseconds, and a route that
 /// changes often leaves a node behind each time.
@@ -82,6 +83,31 @@ impl Writer {
     pub(super) fn record_fou_port(&mut self, port: u16) {
         if let Some(records) = &mut self.records {
             records.set_fou_port(port, self.tables.tunnels.only_port(port, &self.retirer), &self.retirer);
+        }
+    }
+
+    /// The bucket of an action that programs have too.
+    pub(super) fn bucket(&self, id: u32) -> Option<SharedBucket> {
+        self.records.as_ref()?.bucket(id)
+    }
+
+    pub(super) fn record_tc_action(&mut self, id: u32) {
+        if let Some(records) = &mut self.records {
+            let action = self.tables.tc_actions.peek(id, &self.retirer);
+            records.set_tc_action(id, action, &self.retirer);
+        }
+    }
+
+    pub(crate) fn record_hook(&mut self, id: HookId, hook: Option<&Hook>) {
+        if let Some(records) = &mut self.records {
+            records.set_hook(id, hook, &self.retirer);
+        }
+    }
+
+    /// Says what the workers' clock lies behind that of the machine, `CLOCK_MONOTONIC`, in nanoseconds.
+    pub fn set_clock(&self, behind: u64) {
+        if let Some(records) = &self.records {
+            records.set_clock(behind);
         }
     }
 
