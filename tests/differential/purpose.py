@@ -1728,7 +1728,7 @@ def once(difference):
 
 def taken(case, there, here, unfiltered, explains):
     """Messages of the router's own that one without filters sends besides, each of which some purpose explains, and that Linux
-    is not seen to send: (heading, bytes)."""
+    is not seen to send: (heading, the lengths that a filter may count)."""
     left = list(map(tuple, here["out"]))
     found = []
     for slot, port, frame in map(tuple, unfiltered.get("out", [])):
@@ -1740,15 +1740,19 @@ def taken(case, there, here, unfiltered, explains):
             inputs = compare.slots(case)[slot]
             alone = compare.Difference("packet extra: " + describe.chain(bytes.fromhex(frame)), "", [], [], slot=slot, port=port, inputs=inputs, there=[], here=[bytes.fromhex(frame)])
             if heading := explains(alone):
-                found.append((heading, len(frame) // 2))
+                layers = describe.layers(bytes.fromhex(frame))
+                at = next(n for n, (name, _) in enumerate(layers) if name == "icmp") - 1
+                own = layers[at][1].get("len", 0) + (40 if layers[at][0] == "ip6" else 0)
+                # At a tunnel that it goes into it is not yet encapsulated.
+                found.append((heading, {len(frame) // 2, own, own + 14}))
     return found
 
 
-def counts_more(difference, sizes):
-    """Whether the router has counted some packets of these lengths more."""
+def counts_more(difference, packets):
+    """Whether the router has counted some packets more, each of one of the lengths given for it."""
     sums = {(0, 0)}
-    for size in sizes:
-        sums |= {(n + 1, total + size) for n, total in sums}
+    for sizes in packets:
+        sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
     sums -= {(0, 0)}
     if "link" in difference.more:
         key, more = difference.more["key"], int(difference.ours[0]) - int(difference.linux[0])
@@ -1770,7 +1774,7 @@ def counts_more(difference, sizes):
 
 def without(case, there, here, found, unfiltered=None):
     """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` is the answer of a router that
-    has no filters where packets leave by ports."""
+    has no filters where packets leave."""
     left, known, facts = [], {}, Facts(case)
 
     def explains(difference):
