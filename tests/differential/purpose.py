@@ -1514,8 +1514,12 @@ def lost_elsewhere(difference, packets):
     sums = {(0, 0)}
     for sizes in goes_on(packets):
         sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
-    if difference.more.get("key") == "stats64.tx.errors":
-        return re.fullmatch(r"tun\d", difference.more["link"]) is not None and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= max(n for n, _ in sums)
+    if "link" in difference.more:
+        # Into a tunnel it goes without its Ethernet header, or as an error.
+        key, more = difference.more["key"], int(difference.linux[0]) - int(difference.ours[0])
+        if not re.fullmatch(r"tun\d", difference.more["link"]) or not key.startswith("stats64.tx."):
+            return False
+        return more in ({total for _, total in sums} if key.endswith("bytes") else {n for n, _ in sums}) - {0}
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     for lines in zip(difference.linux, difference.ours):
