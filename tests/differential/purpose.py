@@ -676,12 +676,9 @@ def pad1(case, facts, difference, here):
 
 
 def has_pad1(layers):
-    routing = dict(layers).get("routing")
-    if not routing or routing["type"] != 4:
-        return False
-    data = bytes.fromhex(routing["data"])
-    tlvs = data[4 + 16 * (data[0] + 1) :]
-    return fills(tlvs, 1) and not fills(tlvs, 2)
+    found = [bytes.fromhex(values["data"]) for name, values in layers if name == "routing" and values["type"] == 4]
+    tlvs = [data[4 + 16 * (data[0] + 1) :] for data in found]
+    return any(fills(one, 1) and not fills(one, 2) for one in tlvs)
 
 
 @purpose("A Pad1 TLV is one byte")
@@ -690,6 +687,14 @@ def pad1_counts(case, facts, difference, here):
     counts = sid_counts(difference)
     came = counts and sum(has_pad1(layers) for layers in tried(case, difference))
     return bool(counts) and 0 <= counts[1][1] + counts[1][2] - counts[0][1] - counts[0][2] <= came
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1_errors(case, facts, difference, here):
+    # Or a tunnel that does not carry it.
+    if difference.more.get("key") not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", difference.more["link"]):
+        return False
+    return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= sum(has_pad1(layers) for layers in tried(case, difference))
 
 
 @purpose("A malformed routing header is not taken for none")
