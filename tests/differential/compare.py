@@ -241,6 +241,9 @@ def differences(case, there, here):
         for (line, x), (_, y) in zip(line_answers(words, text, a), line_answers(words, text, b)):
             if x is not None and re.match(r"filter (add|replace|change) ", line):
                 refused |= set(re.findall(r" action (\w+)", line)) | set(re.findall(r" (police) ", line))
+            elif x is None and line.startswith("filter del "):
+                # So are those of filters that are deleted.
+                refused |= set(re.findall(r" action (\w+)", text)) | set(re.findall(r" (police) ", text))
             chosen |= set(re.findall(r" index (\d+)", line))
             if x != y:
                 kind = "config " + " ".join(words[:3] if words[1:2] == ["-f"] else words[:1]) + " " + " ".join(line.split()[:2])
@@ -271,7 +274,7 @@ def differences(case, there, here):
 
 
 def renumbered(lines, kinds, chosen):
-    """With the numbers of actions of some kinds in their order, from N1 on. Actions of a filter that Linux refuses are there for
+    """With the numbers of actions of some kinds in their order, from N1 on. Actions of a filter that Linux refuses or deletes are there for
     a moment more: those that come next have higher numbers, but for those that are `chosen` by the configuration."""
     places, kind = [], None
     for n, line in enumerate(lines):

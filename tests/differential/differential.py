@@ -196,12 +196,12 @@ def differences(case, there, here):
 
 
 def without_filters(case):
-    """A case without what its ports do to packets that leave."""
+    """A case without what its ports and tunnels do to packets that leave."""
     config = []
     for words, text in case["config"]:
         if words[0] == "tc":
             lines = text.splitlines(keepends=True)
-            text = "".join(line for line in lines if not re.match(r"filter add dev p\d (egress|parent)|(qdisc|class) (add|replace) dev p\d (root|parent)", line))
+            text = "".join(line for line in lines if not re.match(r"filter add dev (p|tun)\d (egress|parent)|(qdisc|class) (add|replace) dev (p|tun)\d (root|parent)", line))
         config.append((words, text))
     return {**case, "config": config}
 

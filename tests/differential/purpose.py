@@ -676,12 +676,9 @@ def pad1(case, facts, difference, here):
 
 
 def has_pad1(layers):
-    routing = dict(layers).get("routing")
-    if not routing or routing["type"] != 4:
-        return False
-    data = bytes.fromhex(routing["data"])
-    tlvs = data[4 + 16 * (data[0] + 1) :]
-    return fills(tlvs, 1) and not fills(tlvs, 2)
+    found = [bytes.fromhex(values["data"]) for name, values in layers if name == "routing" and values["type"] == 4]
+    tlvs = [data[4 + 16 * (data[0] + 1) :] for data in found]
+    return any(fills(one, 1) and not fills(one, 2) for one in tlvs)
 
 
 @purpose("A Pad1 TLV is one byte")
@@ -690,6 +687,14 @@ def pad1_counts(case, facts, difference, here):
     counts = sid_counts(difference)
     came = counts and sum(has_pad1(layers) for layers in tried(case, difference))
     return bool(counts) and 0 <= counts[1][1] + counts[1][2] - counts[0][1] - counts[0][2] <= came
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1_errors(case, facts, difference, here):
+    # Or a tunnel that does not carry it.
+    if difference.more.get("key") not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", difference.more["link"]):
+        return False
+    return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= sum(has_pad1(layers) for layers in tried(case, difference))
 
 
 @purpose("A malformed routing header is not taken for none")
@@ -1514,8 +1519,12 @@ def lost_elsewhere(difference, packets):
     sums = {(0, 0)}
     for sizes in goes_on(packets):
         sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
-    if difference.more.get("key") == "stats64.tx.errors":
-        return re.fullmatch(r"tun\d", difference.more["link"]) is not None and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= max(n for n, _ in sums)
+    if "link" in difference.more:
+        # Into a tunnel it goes without its Ethernet header, or as an error.
+        key, more = difference.more["key"], int(difference.linux[0]) - int(difference.ours[0])
+        if not re.fullmatch(r"tun\d", difference.more["link"]) or not key.startswith("stats64.tx."):
+            return False
+        return more in ({total for _, total in sums} if key.endswith("bytes") else {n for n, _ in sums}) - {0}
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     for lines in zip(difference.linux, difference.ours):
@@ -1728,7 +1737,7 @@ def once(difference):
 
 def taken(case, there, here, unfiltered, explains):
     """Messages of the router's own that one without filters sends besides, each of which some purpose explains, and that Linux
-    is not seen to send: (heading, bytes)."""
+    is not seen to send: (heading, the lengths that a filter may count)."""
     left = list(map(tuple, here["out"]))
     found = []
     for slot, port, frame in map(tuple, unfiltered.get("out", [])):
@@ -1740,15 +1749,19 @@ def taken(case, there, here, unfiltered, explains):
             inputs = compare.slots(case)[slot]
             alone = compare.Difference("packet extra: " + describe.chain(bytes.fromhex(frame)), "", [], [], slot=slot, port=port, inputs=inputs, there=[], here=[bytes.fromhex(frame)])
             if heading := explains(alone):
-                found.append((heading, len(frame) // 2))
+                layers = describe.layers(bytes.fromhex(frame))
+                at = next(n for n, (name, _) in enumerate(layers) if name == "icmp") - 1
+                own = layers[at][1].get("len", 0) + (40 if layers[at][0] == "ip6" else 0)
+                # At a tunnel that it goes into it is not yet encapsulated.
+                found.append((heading, {len(frame) // 2, own, own + 14}))
     return found
 
 
-def counts_more(difference, sizes):
-    """Whether the router has counted some packets of these lengths more."""
+def counts_more(difference, packets):
+    """Whether the router has counted some packets more, each of one of the lengths given for it."""
     sums = {(0, 0)}
-    for size in sizes:
-        sums |= {(n + 1, total + size) for n, total in sums}
+    for sizes in packets:
+        sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
     sums -= {(0, 0)}
     if "link" in difference.more:
         key, more = difference.more["key"], int(difference.ours[0]) - int(difference.linux[0])
@@ -1770,7 +1783,7 @@ def counts_more(difference, sizes):
 
 def without(case, there, here, found, unfiltered=None):
     """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` is the answer of a router that
-    has no filters where packets leave by ports."""
+    has no filters where packets leave."""
     left, known, facts = [], {}, Facts(case)
 
     def explains(difference):
