@@ -7,8 +7,7 @@ use underpass_packet::{ethernet, protocol};
 
 use super::emit::{ETHERNET, Emit, stack};
 use super::hash::{FIRST, SECOND};
-use super::input::{LINK_FLAGS, LINK_LOOKUP, TABLES4, TABLES6, ip4, ip6};
-use super::leave::room;
+use super::input::{LINK_FLAGS, LINK_LOOKUP, TABLES4, ip4};
 use super::walk::follow;
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Size, When};
 
@@ -248,30 +247,13 @@ impl Emit {
 
     /// The packet at R2 in the frame comes out by the end in R9, and goes where its destination leads.
     fn comes_out(&mut self, six: bool) {
-        let (action, header) = (self.because(MissCause::Action), self.because(MissCause::Header));
-        let hops = self.because(MissCause::HopLimit);
-        let (len, forwards) = if six { (ip6::LEN, END_FORWARDS6) } else { (ip4::LEN, END_FORWARDS4) };
+        let action = self.because(MissCause::Action);
+        let forwards = if six { END_FORWARDS6 } else { END_FORWARDS4 };
         let p = &mut self.p;
         p.load(Size::Byte, R1, R9, end::FLAGS);
         p.compute(R1, Do::And, forwards.into());
         p.jump_if(R1, When::Equal, 0, action);
-        self.reach_inside(len.into(), header);
-        if six {
-            self.sound6(0, header, hops);
-            let p = &mut self.p;
-            p.load(Size::Half, R1, R7, ip6::PAYLOAD);
-            p.swap(R1, 16);
-            p.add(R1, ip6::LEN.into());
-        } else {
-            self.sound4(0, header);
-            let p = &mut self.p;
-            p.load(Size::Byte, R1, R7, ip4::TTL);
-            p.jump_if(R1, When::LessOrEqual, 1, hops);
-            p.load(Size::Half, R1, R7, ip4::TOTAL);
-            p.swap(R1, 16);
-            p.jump_if(R1, When::Less, ip4::LEN.into(), header);
-        }
-        self.ends_there(header);
+        self.sound_inside(six);
         // ECN of the outer header that changes what is inside, or forbids it.
         let p = &mut self.p;
         let (fine, not_ce) = (p.label(), p.label());
@@ -293,34 +275,8 @@ impl Emit {
         p.load(Size::Word, R1, R9, end::LOOKUP);
         p.load(Size::Word, R2, R9, end::COUNTER);
         p.store(Size::Double, R10, stack::ACTION, R2);
-        if six {
-            p.load(Size::Double, R2, R7, ip6::DESTINATION);
-            p.swap(R2, 64);
-            p.load(Size::Double, R3, R7, ip6::DESTINATION + 8);
-            p.swap(R3, 64);
-            p.set(R4, TABLES6);
-        } else {
-            p.load(Size::Word, R2, R7, ip4::DESTINATION);
-            p.swap(R2, 32);
-            p.compute(R2, Do::ShiftLeft, 32);
-            p.set(R3, 0);
-            p.set(R4, TABLES4);
-        }
-        p.call_here(self.find);
-        self.forwards();
-        self.find_next_hop();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.fits_from(0);
-        self.trim();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.p.set(R4, if six { room::DECAP_L3_IPV6 } else { room::DECAP_L3_IPV4 });
-        self.take_out();
-        if six {
-            self.lower6(ETHERNET)
-        } else {
-            self.lower4(ETHERNET)
-        };
-        self.write_ethertype(if six { ethernet::IPV6 } else { ethernet::IPV4 });
+        self.look_up_inside(six);
+        self.unwrap(six);
         self.pass_filters();
         let p = &mut self.p;
         p.load(Size::Double, R2, R10, stack::ACTION);

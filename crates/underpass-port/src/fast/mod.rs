@@ -11,6 +11,7 @@ mod encap;
 mod features;
 mod hash;
 mod input;
+mod inside;
 mod leave;
 mod mpls;
 mod multipath;

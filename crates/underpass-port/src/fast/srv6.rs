@@ -4,7 +4,7 @@ use underpass_engine::in_kernel::records::{MissCause, NEXT_CSID, PSP, USD, kind}
 use underpass_packet::{ethernet, protocol, srh};
 
 use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
-use super::input::{LINK_LOOKUP, TABLES4, TABLES6, ip4, ip6};
+use super::input::{LINK_LOOKUP, TABLES6, ip6};
 use super::leave::{LONGEST, room};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Size, When};
 
@@ -391,7 +391,7 @@ impl Emit {
 
         self.p.here(six);
         self.inside(protocol::IPV6, segments);
-        self.inside6();
+        self.goes_on(true);
 
         self.p.here(either);
         // IPv4 where the header says so, or else IPv6.
@@ -410,86 +410,22 @@ impl Emit {
 
         self.p.here(four);
         self.inside(protocol::IPV4, segments);
-        self.inside4();
+        self.goes_on(false);
     }
 
-    /// The IPv6 packet at R2 in the frame goes where the SID or its destination says.
-    fn inside6(&mut self) {
-        let (header, hops) = (self.because(MissCause::Header), self.because(MissCause::HopLimit));
-        self.reach_inside(ip6::LEN.into(), header);
-        self.sound6(0, header, hops);
+    /// The packet at R2 in the frame goes where the SID or its destination says.
+    fn goes_on(&mut self, six: bool) {
+        self.sound_inside(six);
         let p = &mut self.p;
-        p.load(Size::Half, R1, R7, ip6::PAYLOAD);
-        p.swap(R1, 16);
-        p.add(R1, ip6::LEN.into());
-        self.ends_there(header);
-        let p = &mut self.p;
-        let (via, go) = (p.label(), p.label());
+        let via = p.label();
         p.load(Size::Word, R1, R9, PLACE);
         p.load(Size::Byte, R2, R9, 0);
-        for kind in [kind::DX6, kind::X] {
+        for kind in [if six { kind::DX6 } else { kind::DX4 }, kind::X] {
             p.jump_if(R2, When::Equal, kind.into(), via);
         }
-        p.load(Size::Double, R2, R7, ip6::DESTINATION);
-        p.swap(R2, 64);
-        p.load(Size::Double, R3, R7, ip6::DESTINATION + 8);
-        p.swap(R3, 64);
-        p.set(R4, TABLES6);
-        p.call_here(self.find);
-        self.forwards();
-        self.p.jump(go);
+        self.look_up_inside(six);
         self.p.here(via);
-        self.p.here(go);
-        self.find_next_hop();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.fits_from(0);
-        self.trim();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.p.set(R4, room::DECAP_L3_IPV6);
-        self.take_out();
-        self.lower6(ETHERNET);
-        self.write_ethertype(ethernet::IPV6);
-        self.finish();
-    }
-
-    /// The same of an IPv4 packet.
-    fn inside4(&mut self) {
-        let (header, hops) = (self.because(MissCause::Header), self.because(MissCause::HopLimit));
-        self.reach_inside(ip4::LEN.into(), header);
-        self.sound4(0, header);
-        let p = &mut self.p;
-        p.load(Size::Byte, R1, R7, ip4::TTL);
-        p.jump_if(R1, When::LessOrEqual, 1, hops);
-        p.load(Size::Half, R1, R7, ip4::TOTAL);
-        p.swap(R1, 16);
-        p.jump_if(R1, When::Less, ip4::LEN.into(), header);
-        self.ends_there(header);
-        let p = &mut self.p;
-        let (via, go) = (p.label(), p.label());
-        p.load(Size::Word, R1, R9, PLACE);
-        p.load(Size::Byte, R2, R9, 0);
-        for kind in [kind::DX4, kind::X] {
-            p.jump_if(R2, When::Equal, kind.into(), via);
-        }
-        p.load(Size::Word, R2, R7, ip4::DESTINATION);
-        p.swap(R2, 32);
-        p.compute(R2, Do::ShiftLeft, 32);
-        p.set(R3, 0);
-        p.set(R4, TABLES4);
-        p.call_here(self.find);
-        self.forwards();
-        self.p.jump(go);
-        self.p.here(via);
-        self.p.here(go);
-        self.find_next_hop();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.fits_from(0);
-        self.trim();
-        self.p.load(Size::Double, R2, R10, stack::AT);
-        self.p.set(R4, room::DECAP_L3_IPV4);
-        self.take_out();
-        self.lower4(ETHERNET);
-        self.write_ethertype(ethernet::IPV4);
+        self.unwrap(six);
         self.finish();
     }
 
