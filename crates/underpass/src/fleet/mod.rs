@@ -33,17 +33,22 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Fleet {
     options: Arc<Options>,
-    members: Mutex<BTreeMap<PathBuf, Arc<Member>>>,
+    /// `None`: all have been ended, and no other is started.
+    members: Mutex<Option<BTreeMap<PathBuf, Arc<Member>>>>,
     tidying: Mutex<()>,
 }
 
 impl Fleet {
     /// No router yet.
     pub fn new(options: Options) -> Self {
-        Self { options: Arc::new(options), members: Mutex::default(), tidying: Mutex::default() }
+        Self {
+            options: Arc::new(options),
+            members: Mutex::new(Some(BTreeMap::new())),
+            tidying: Mutex::default(),
+        }
     }
 
-    fn members(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Member>>> {
+    fn members(&self) -> MutexGuard<'_, Option<BTreeMap<PathBuf, Arc<Member>>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,6 +56,7 @@ impl Fleet {
     pub fn start(&self, path: &Path) {
         let Some(namespace) = names::namespace(path) else { return };
         let mut members = self.members();
+        let Some(members) = members.as_mut() else { return };
         if members.get(path).is_none_or(|member| member.namespace != namespace) {
             let member = Member::start(path.to_owned(), namespace, Arc::clone(&self.options));
             members.insert(path.to_owned(), member);
@@ -62,11 +68,13 @@ impl Fleet {
         // Those that another thread ends are waited for, too.
         let _turn = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();
-        self.members().retain(|path, member| {
-            let stays = names::namespace(path) == Some(member.namespace);
-            gone.extend((!stays).then(|| Arc::clone(member)));
-            stays
-        });
+        if let Some(members) = self.members().as_mut() {
+            members.retain(|path, member| {
+                let stays = names::namespace(path) == Some(member.namespace);
+                gone.extend((!stays).then(|| Arc::clone(member)));
+                stays
+            });
+        }
         gone.iter().for_each(|member| member.end());
         gone.iter().for_each(|member| member.wait_for_end());
     }
@@ -80,15 +88,20 @@ impl Fleet {
 
     /// Waits until the router of a network namespace is ready; says whether it is, if there is to be one.
     pub fn settle(&self, namespace: u64) -> Result<(), ()> {
-        let member = self.members().values().find(|member| member.namespace == namespace).map(Arc::clone);
+        let member = self
+            .members()
+            .iter()
+            .flat_map(BTreeMap::values)
+            .find_map(|member| (member.namespace == namespace).then(|| Arc::clone(member)));
         // There may be one that somebody else has started.
         let other = || launch::check_router(&Path::new(RUNTIME).join(socket_name(namespace))).is_ok();
         if member.is_none_or(|member| member.is_ready() || other()) { Ok(()) } else { Err(()) }
     }
 
-    /// Ends all routers, and returns when they have ended.
+    /// Ends all routers, and returns when they have ended; also those that are being ended because their names are gone.
     pub fn end(&self) {
-        let members = std::mem::take(&mut *self.members());
+        let members = self.members().take().unwrap_or_default();
+        let _turn = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         members.values().for_each(|member| member.end());
         members.values().for_each(|member| member.wait_for_end());
     }
