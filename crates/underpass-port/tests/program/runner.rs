@@ -152,6 +152,8 @@ impl Runner {
                 (Verdict::Redirected, 0, Kept::No) if self.router.leads(device, frame) == LOCAL => {
                     Came::Missed
                 }
+                // The kernel takes tags off before the program sees a frame: here one is in it.
+                (Verdict::Kept, 0, _) if frame[12..14] == [0x81, 0x00] => Came::Kept,
                 // A worker's, and there is no device by which it gets it.
                 (Verdict::Dropped, 0, Kept::No) if !self.router.has_programs[device] => Came::Lost,
                 // Of a frame for both the kernel has it, and a copy goes to the worker.
