@@ -97,6 +97,11 @@ impl FastPrograms {
             }
             Ok(device)
         });
+        if let (Ok(device), Hooks::Xdp) = (&attached, self.hooks)
+            && !device.has_program_in_driver()
+        {
+            tracing::warn!("{name}: --fast-path xdp: {}", device.why());
+        }
         if let Err(error) = &attached {
             router.set_programs(index, None);
             if !device::is_gone(index, name) {
