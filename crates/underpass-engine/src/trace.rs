@@ -61,19 +61,36 @@ pub enum Event {
     Dropped(DropReason),
 }
 
-/// Follows packets through the router. `packet` is the packet as it is at that step, from its
-/// outermost header that still stands.
-pub trait Trace {
+/// Follows packets through the router.
+pub trait Watch {
+    /// Takes note of a step. `packet` is the packet as it is at that step, from its outermost header that still
+    /// stands.
+    fn step(&mut self, event: Event, packet: &Packet);
+}
+
+/// Whether packets are followed, as the path of a packet is compiled for both.
+pub(crate) trait Trace {
     /// Whether anything is done with the steps. Where what they say has to be made up first, it is only
     /// then.
-    const WATCHES: bool = true;
+    const WATCHES: bool;
 
     /// Takes note of a step.
     fn step(&mut self, event: Event, packet: &Packet);
 }
 
+/// Somebody watches.
+pub(crate) struct Watched<'a>(pub(crate) &'a mut dyn Watch);
+
+impl Trace for Watched<'_> {
+    const WATCHES: bool = true;
+
+    fn step(&mut self, event: Event, packet: &Packet) {
+        self.0.step(event, packet);
+    }
+}
+
 /// Watches nothing, and costs nothing.
-pub struct Untraced;
+pub(crate) struct Untraced;
 
 impl Trace for Untraced {
     const WATCHES: bool = false;

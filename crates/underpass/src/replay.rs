@@ -16,7 +16,7 @@ use underpass_daemon::offline::Offline;
 use underpass_daemon::packet_path::LinkName;
 use underpass_daemon::port_spec::PortSpec;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
-use underpass_engine::trace::{Trace, Untraced};
+use underpass_engine::trace::Watch;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
 
@@ -109,14 +109,12 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             let port = if let LinkKind::Port(port) = link.kind { Some(port) } else { None };
             LinkName { id: link.id, port, name: link.name.clone() }
         });
-        let mut printer = Printer::new(io::BufWriter::new(out), tables, trace_reader, names.collect());
+        let mut printer = Printer::new(out, tables, trace_reader, names.collect());
         drop(router);
-        replay(&mut worker, &mut sources, &mut sinks, &mut printer, |printer, n, time| {
-            printer.begin(n, time)
-        })?;
+        replay(&mut worker, &mut sources, &mut sinks, Some(&mut printer))?;
         printer.finish().context("the trace cannot be written")?;
     } else {
-        replay(&mut worker, &mut sources, &mut sinks, &mut Untraced, |_, _, _| ())?;
+        replay(&mut worker, &mut sources, &mut sinks, None)?;
     }
 
     let received = sources.into_iter().map(|source| source.capture).collect();
@@ -190,12 +188,11 @@ impl Sink {
 }
 
 /// Sends the packets in, the earliest first, and writes what comes out.
-fn replay<T: Trace>(
+fn replay(
     worker: &mut Worker,
     sources: &mut [Source],
     sinks: &mut [Sink],
-    trace: &mut T,
-    begin: impl Fn(&mut T, u64, Nanoseconds),
+    mut printer: Option<&mut Printer>,
 ) -> anyhow::Result<()> {
     for source in sources.iter_mut() {
         source.next = source.reader.receive(worker.pool())?;
@@ -207,13 +204,15 @@ fn replay<T: Trace>(
         sources.iter_mut().filter(|s| s.next.is_some()).min_by_key(|s| s.next.as_ref().map(|(time, _)| *time))
     {
         let Some((time, packet)) = source.next.take() else { break };
-        advance(worker, sinks, trace, time)?;
+        advance(worker, sinks, printer.as_deref_mut(), time)?;
         source.capture.packets += 1;
         source.capture.bytes += packet.len() as u64;
         number += 1;
-        begin(trace, number, time);
+        if let Some(printer) = &mut printer {
+            printer.begin(number, time);
+        }
         burst.push(packet);
-        worker.process(source.port, &mut burst, time, trace);
+        worker.process(source.port, &mut burst, time, watch(&mut printer));
         worker.printed(|text, _| {
             text.lines().for_each(|line| eprintln!("packet {number}: bpf_trace_printk: {line}"))
         });
@@ -221,14 +220,19 @@ fn replay<T: Trace>(
         source.next = source.reader.receive(worker.pool())?;
     }
     // What qdiscs still hold leaves in its time.
-    advance(worker, sinks, trace, Nanoseconds::MAX)
+    advance(worker, sinks, printer, Nanoseconds::MAX)
+}
+
+/// The printer, as a worker calls it.
+fn watch<'a>(printer: &'a mut Option<&mut Printer>) -> Option<&'a mut dyn Watch> {
+    printer.as_mut().map(|printer| &mut **printer as _)
 }
 
 /// Sends what qdiscs let go until `time`, each packet at its own.
-fn advance<T: Trace>(
+fn advance(
     worker: &mut Worker,
     sinks: &mut [Sink],
-    trace: &mut T,
+    mut printer: Option<&mut Printer>,
     time: Nanoseconds,
 ) -> anyhow::Result<()> {
     let mut in_vain = 0;
@@ -236,7 +240,7 @@ fn advance<T: Trace>(
         && due <= time
         && in_vain < PATIENCE
     {
-        worker.advance(due, trace);
+        worker.advance(due, watch(&mut printer));
         in_vain = if write(worker, sinks, due)? > 0 { 0 } else { in_vain + 1 };
     }
     Ok(())

@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::drops::DropReason;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::live::Driver;
 use wire::Wire;
@@ -193,14 +192,14 @@ fn take_by<C: Carrier>(
             let worker = &mut workers[worker];
             let mut burst = Burst::new();
             burst.push(carrier.bring(usize::from(*port), &frame, worker.pool()));
-            worker.process(PortId(*port), &mut burst, now, &mut Untraced);
+            worker.process(PortId(*port), &mut burst, now, None);
             collect(worker, carrier, ports.len(), slot, &mut answer);
         }
         let next = slots.peek().map_or(now + END, |(_, packets)| START + packets[0].0 * 1000);
         for worker in &mut workers {
             let mut in_vain = 0;
             while let Some(due) = worker.deadline().filter(|due| *due <= next && in_vain < PATIENCE) {
-                worker.advance(due.max(now), &mut Untraced);
+                worker.advance(due.max(now), None);
                 let left = collect(worker, carrier, ports.len(), slot, &mut answer);
                 in_vain = if left { 0 } else { in_vain + 1 };
             }

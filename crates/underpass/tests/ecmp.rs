@@ -6,7 +6,6 @@ use std::net::Ipv6Addr;
 
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 
 const CONFIG: [&str; 9] = [
@@ -57,7 +56,7 @@ impl Lab {
                 packet.set(HEADROOM, &frame(*flow)).unwrap();
                 burst.push(packet);
             }
-            self.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+            self.worker.process(PortId(0), &mut burst, 0, None);
             let sent: Vec<_> = self.worker.sent(PortId(1)).collect();
             for packet in sent {
                 ways.push(way(packet.bytes()));

@@ -17,7 +17,6 @@ use underpass_control::write_sysctl;
 
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::Reader;
 
@@ -291,8 +290,8 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], time: u64) -> [Vec<V
         packet.set(HEADROOM, frame).unwrap();
         burst.push(packet);
     }
-    worker.process(*port, &mut burst, time, &mut Untraced);
-    worker.advance(time, &mut Untraced);
+    worker.process(*port, &mut burst, time, None);
+    worker.advance(time, None);
     [PortId(0), PortId(1)].map(|port| {
         let sent: Vec<_> = worker.sent(port).collect();
         let frames = sent.iter().map(|packet| packet.bytes().to_vec());

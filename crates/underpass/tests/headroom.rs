@@ -5,7 +5,6 @@ use std::net::Ipv6Addr;
 
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 
 const CONFIG: [&str; 6] = [
@@ -45,7 +44,7 @@ fn the_longest_lists_of_ip() {
             let last_byte = packet.bytes().as_ptr_range().end;
             let mut burst = Burst::new();
             burst.push(packet);
-            worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+            worker.process(PortId(0), &mut burst, 0, None);
             let packet = worker.sent(PortId(1)).next().unwrap();
             assert_eq!(packet.bytes().as_ptr_range().end, last_byte, "{mode} of {count} segments: moved");
             let (listed, rest) = match mode {

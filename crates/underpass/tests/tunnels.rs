@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 
 const OWN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
@@ -60,7 +59,7 @@ impl Lab {
         packet.set(HEADROOM, frame).unwrap();
         burst.push(packet);
         self.seconds += 1;
-        self.worker.process(PortId(port), &mut burst, self.seconds * 1_000_000_000, &mut Untraced);
+        self.worker.process(PortId(port), &mut burst, self.seconds * 1_000_000_000, None);
         [PortId(0), PortId(1)].map(|port| {
             let sent: Vec<_> = self.worker.sent(port).collect();
             let frames = sent.iter().map(|packet| packet.bytes().to_vec()).collect();

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use underpass_control::Router;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::tables::Writer;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_netlink::messages;
 use underpass_netlink::reply::{Address, Reply, write_message};
@@ -117,7 +116,7 @@ impl Lab {
         let mut packet = self.worker.pool().take().unwrap();
         packet.set(HEADROOM, &frame).unwrap();
         burst.push(packet);
-        self.worker.process(PortId(port), &mut burst, 0, &mut Untraced);
+        self.worker.process(PortId(port), &mut burst, 0, None);
         let mut sent = |port| {
             let sent: Vec<_> = self.worker.sent(port).collect();
             let count = sent.len();

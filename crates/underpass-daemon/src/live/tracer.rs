@@ -18,7 +18,7 @@ use underpass_engine::{
     bpf::classic::Filter,
     buffer::{Packet, PortId, Tag},
     limiter::Limiter,
-    trace::{Event, Trace},
+    trace::{Event, Watch},
     worker::Burst,
 };
 
@@ -242,7 +242,7 @@ impl Drop for Tracer {
     }
 }
 
-impl Trace for Tracer {
+impl Watch for Tracer {
     fn step(&mut self, event: Event, packet: &Packet) {
         let number = packet.tag().trace;
         let place = (number & (FOLLOWED as u32 - 1)) as usize;

@@ -25,7 +25,7 @@ use underpass_engine::{
     counters::{Counters, Totals},
     drops::DropReason,
     tables::{LinkId, Reader, Rewrite, Tables},
-    trace::Untraced,
+    trace::Watch,
     worker::{Burst, Keeper, Unresolved, Worker},
 };
 use underpass_port::{
@@ -331,13 +331,9 @@ impl Running {
             }
             Order::Resolved(link, address, rewrite) => {
                 let now = self.nanos(Instant::now());
-                match &mut self.tracer {
-                    Some(tracer) => {
-                        self.worker.resolve(link, address, rewrite.as_ref(), now, tracer.turn(now));
-                        tracer.end();
-                    }
-                    None => self.worker.resolve(link, address, rewrite.as_ref(), now, &mut Untraced),
-                }
+                let watch = turn(&mut self.tracer, now);
+                self.worker.resolve(link, address, rewrite.as_ref(), now, watch);
+                end(&mut self.tracer);
                 self.send();
             }
             Order::Trace(what) => {
@@ -415,16 +411,13 @@ impl Running {
                     burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
                 }
                 match &mut self.tracer {
-                    None => self.worker.process(*id, &mut burst, nanos, &mut Untraced),
+                    None => self.worker.process(*id, &mut burst, nanos, None),
                     Some(tracer) => process_traced(&mut self.worker, tracer, *id, &mut burst, nanos),
                 }
             }
         }
         if self.worker.held() > 0 {
-            match &mut self.tracer {
-                None => self.worker.give_up(nanos, &mut Untraced),
-                Some(tracer) => self.worker.give_up(nanos, tracer.turn(nanos)),
-            }
+            self.worker.give_up(nanos, turn(&mut self.tracer, nanos));
             busy |= self.report_unresolved();
         }
         if let Some((text, lost)) = self.worker.printed(|text, lost| (text.into(), lost)) {
@@ -434,13 +427,8 @@ impl Running {
             }
         }
         // What qdiscs have held until now.
-        match &mut self.tracer {
-            None => self.worker.advance(nanos, &mut Untraced),
-            Some(tracer) => {
-                self.worker.advance(nanos, tracer.turn(nanos));
-                tracer.end();
-            }
-        }
+        self.worker.advance(nanos, turn(&mut self.tracer, nanos));
+        end(&mut self.tracer);
         // Also what was given up above leaves here, as an error to its sender.
         self.send();
         // What has no room in the queue of a port is due at once: that has room again.
@@ -487,14 +475,25 @@ impl Running {
     }
 }
 
+/// Who watches what moves packets on that came in before, until [`end`].
+fn turn(tracer: &mut Option<Box<Tracer>>, now: u64) -> Option<&mut dyn Watch> {
+    tracer.as_mut().map(|tracer| tracer.turn(now) as _)
+}
+
+fn end(tracer: &mut Option<Box<Tracer>>) {
+    if let Some(tracer) = tracer {
+        tracer.end();
+    }
+}
+
 /// A burst of which some may be followed.
 #[cold]
 #[inline(never)]
 fn process_traced(worker: &mut Worker, tracer: &mut Tracer, port: PortId, burst: &mut Burst, now: u64) {
     if tracer.begin(port, burst, now) {
-        worker.process(port, burst, now, tracer);
+        worker.process(port, burst, now, Some(tracer));
         tracer.end();
     } else {
-        worker.process(port, burst, now, &mut Untraced);
+        worker.process(port, burst, now, None);
     }
 }

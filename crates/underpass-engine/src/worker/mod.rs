@@ -11,6 +11,7 @@
 //! looked up together.
 
 pub(crate) mod burst;
+mod calls;
 pub(crate) mod egress;
 pub(crate) mod env;
 pub(crate) mod error;
@@ -69,9 +70,7 @@ pub use crate::worker::unresolved::Unresolved;
 use crate::worker::verdict::Verdict;
 
 impl<const COUNT: bool> Worker<COUNT> {
-    /// Carries a burst of Ethernet frames that came in by `port` to their verdicts, at time `now`.
-    /// The burst is empty afterwards.
-    pub fn process<T: Trace>(&mut self, port: PortId, burst: &mut Burst, now: Nanos, trace: &mut T) {
+    fn process_with<T: Trace>(&mut self, port: PortId, burst: &mut Burst, now: Nanos, trace: &mut T) {
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         self.path.process(&view, port, burst, trace);

@@ -50,9 +50,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.unresolved.as_ref().map_or(0, |queues| queues.count) + self.queued()
     }
 
-    /// Sends what waits for a neighbour that has become known, or sends errors to the senders, if `rewrite` is
-    /// `None`, that it cannot be reached.
-    pub fn resolve<T: Trace>(
+    pub(super) fn resolve_with<T: Trace>(
         &mut self,
         link: LinkId,
         address: IpAddr,
@@ -74,9 +72,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         release(&mut self.path, &view, neighbour, rewrite, trace);
     }
 
-    /// Gives up on the neighbours that have not become known for too long, and on packets of which not all fragments
-    /// have come.
-    pub fn give_up<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+    pub(super) fn give_up_with<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
         if self.path.reassembly.len() > 0 {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
@@ -89,7 +85,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             && now.saturating_sub(oldest.since) >= PATIENCE
         {
             let (link, address) = (oldest.link, oldest.address);
-            self.resolve(link, address, None, now, trace);
+            self.resolve_with(link, address, None, now, trace);
         }
     }
 }

@@ -6,7 +6,6 @@ use super::lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
 use underpass_engine::buffer::PortId;
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, Behaviour, IoamLink, Link, NextHop, Rewrite};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Unresolved;
 use underpass_packet::{ethernet, protocol};
 
@@ -146,7 +145,7 @@ fn packets_wait_for_a_next_hop() {
     let asked: Vec<_> = lab.worker.unresolved().collect();
     let address = IpAddr::from([10, 1, 0, 2]);
     assert_eq!(asked, [Unresolved { link: lab.links[1], ifindex: 3, address }], "asked for once");
-    lab.worker.resolve(lab.links[1], address, Some(&rewrite()), 5, &mut Untraced);
+    lab.worker.resolve(lab.links[1], address, Some(&rewrite()), 5, None);
     let sent = lab.take(PortId(1));
     let last: Vec<u8> = sent.iter().map(|frame| frame[33]).collect();
     assert_eq!(last, [1, 2, 3], "in order");
@@ -165,7 +164,7 @@ fn a_neighbour_of_the_link_is_waited_for_too() {
     lab.send(&[segment, ping("fd00:1::7")]);
     let asked: Vec<_> = lab.worker.unresolved().map(|wanted| wanted.address).collect();
     assert_eq!(asked, [IpAddr::from(v6("fd00:1::7"))]);
-    lab.worker.resolve(lab.links[1], asked[0], Some(&rewrite()), 5, &mut Untraced);
+    lab.worker.resolve(lab.links[1], asked[0], Some(&rewrite()), 5, None);
     let sent = lab.take(PortId(1));
     assert_eq!(sent.iter().map(|frame| frame[14 + 7]).collect::<Vec<_>>(), [39, 39]);
     lab.assert_accounted();
@@ -178,11 +177,11 @@ fn the_sender_is_told_that_nobody_answers() {
         lab.unresolve(1500);
         lab.send(&[frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 1, 7, 1], protocol::UDP, &udp(9)))]);
         if patience {
-            lab.worker.give_up(2_999_999_999, &mut Untraced);
+            lab.worker.give_up(2_999_999_999, None);
             assert_eq!(lab.worker.held(), 1);
-            lab.worker.give_up(3_000_000_000, &mut Untraced);
+            lab.worker.give_up(3_000_000_000, None);
         } else {
-            lab.worker.resolve(lab.links[1], [10, 1, 0, 2].into(), None, 5, &mut Untraced);
+            lab.worker.resolve(lab.links[1], [10, 1, 0, 2].into(), None, 5, None);
         }
         let [error] = &lab.take(PortId(0))[..] else { panic!() };
         assert_eq!((error[34], error[35]), (3, 1), "host unreachable");
@@ -202,7 +201,7 @@ fn long_packets_are_cut_when_their_time_has_come() {
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     lab.send(&[frame(ethernet::IPV4, &packet)]);
     assert_eq!(lab.worker.held(), 1);
-    lab.worker.resolve(lab.links[1], [10, 1, 0, 2].into(), Some(&rewrite()), 5, &mut Untraced);
+    lab.worker.resolve(lab.links[1], [10, 1, 0, 2].into(), Some(&rewrite()), 5, None);
     assert_eq!(lab.take(PortId(1)).iter().map(Vec::len).collect::<Vec<_>>(), [610, 466]);
     lab.assert_accounted();
 }
@@ -225,7 +224,7 @@ fn queues_are_bounded() {
     (0..350).for_each(|_| drop(lab.send(&[packet([10, 1, 0, 8])])));
     assert_eq!(lab.worker.held(), HELD);
     assert_eq!(lab.worker.unresolved().count(), 2);
-    lab.worker.give_up(u64::MAX, &mut Untraced);
+    lab.worker.give_up(u64::MAX, None);
     (0..2).for_each(|port| drop(lab.take(PortId(port))));
     lab.assert_accounted();
 

@@ -7,7 +7,7 @@ use underpass_engine::buffer::{
 };
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, Behaviour, Headend, HeadendMode, NextHop};
-use underpass_engine::trace::{Event, Trace, Untraced};
+use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::Burst;
 use underpass_packet::{IntoBytes, ethernet, ipv6, protocol, srh::Srh};
 
@@ -17,7 +17,7 @@ const DEEPEST: usize = 127;
 /// Watches, so that packets take the slow path.
 struct Watching;
 
-impl Trace for Watching {
+impl Watch for Watching {
     fn step(&mut self, _: Event, _: &Packet) {}
 }
 
@@ -56,7 +56,7 @@ fn send_at(lab: &mut Lab, start: usize, frame: &[u8], offload: Option<Offload>) 
     }
     let mut burst = Burst::new();
     burst.push(packet);
-    lab.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+    lab.worker.process(PortId(0), &mut burst, 0, None);
     let mut out = Vec::new();
     for port in [0, 1] {
         let sent: Vec<_> = lab.worker.sent(PortId(port)).collect();
@@ -84,8 +84,8 @@ fn send(lab: &mut Lab, frame: &[u8], watched: bool) -> (Vec<u8>, [usize; 2]) {
     let mut burst = Burst::new();
     burst.push(packet);
     match watched {
-        true => lab.worker.process(PortId(0), &mut burst, 0, &mut Watching),
-        false => lab.worker.process(PortId(0), &mut burst, 0, &mut Untraced),
+        true => lab.worker.process(PortId(0), &mut burst, 0, Some(&mut Watching)),
+        false => lab.worker.process(PortId(0), &mut burst, 0, None),
     }
     let packet = lab.worker.sent(PortId(1)).next().unwrap();
     let sent = (packet.bytes().to_vec(), [before, end(&packet)]);

@@ -10,7 +10,6 @@ use underpass_engine::tables::{
     HookId, LinkId, Mirred, MplsEdit, MplsFields, Outcome, Police, PoliceRate, Skbedit, TcAction, TcActionId,
     TcActionKind, U32Key, U32Node, U32Table, VlanEdit,
 };
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Keeper, Kept};
 use underpass_packet::{ethernet, protocol};
 
@@ -126,7 +125,7 @@ fn police_takes_segments_apart() {
         packet.bytes_mut().copy_from_slice(&segment);
         let offload = Segment { size: 900, kind: SegmentKind::Udp };
         packet.set_offload(Offload { start: 34, field: 6, segment: Some(offload) });
-        lab.worker.process(PortId(0), &mut Burst::from_iter([packet]), now, &mut Untraced);
+        lab.worker.process(PortId(0), &mut Burst::from_iter([packet]), now, None);
         let sent: Vec<_> = lab.worker.sent(PortId(1)).collect();
         let found = sent.iter().map(|packet| (packet.len(), packet.offload().unwrap().segment.is_some()));
         let found = found.collect::<Vec<_>>();

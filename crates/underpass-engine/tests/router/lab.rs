@@ -10,7 +10,7 @@ use underpass_engine::tables::{
     Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link, LinkId,
     Lookup, LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
 };
-use underpass_engine::trace::{Event, Trace, Untraced};
+use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_packet::{IntoBytes, ethernet, ipv4, ipv6, protocol, srh};
 
@@ -218,18 +218,22 @@ impl Lab {
 
     /// Sends frames in by port 0; what leaves, with its port.
     pub fn send(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
-        self.send_watched(frames, &mut Untraced)
+        self.bring(frames, None)
     }
 
     /// The same, watched: each packet takes the slow path.
-    pub fn send_watched(&mut self, frames: &[Vec<u8>], trace: &mut impl Trace) -> Vec<(u16, Vec<u8>)> {
+    pub fn send_watched(&mut self, frames: &[Vec<u8>], watch: &mut impl Watch) -> Vec<(u16, Vec<u8>)> {
+        self.bring(frames, Some(watch))
+    }
+
+    fn bring(&mut self, frames: &[Vec<u8>], watch: Option<&mut dyn Watch>) -> Vec<(u16, Vec<u8>)> {
         let mut burst = Burst::new();
         for frame in frames {
             let mut packet = self.worker.pool().take().unwrap();
             packet.set(HEADROOM, frame).unwrap();
             burst.push(packet);
         }
-        self.worker.process(PortId(0), &mut burst, self.now, trace);
+        self.worker.process(PortId(0), &mut burst, self.now, watch);
         let mut out = Vec::new();
         for port in [0, 1] {
             let sent: Vec<_> = self.worker.sent(PortId(port)).collect();
@@ -290,7 +294,7 @@ impl Lab {
 /// Looks at every step, and remembers none.
 pub struct Watcher;
 
-impl Trace for Watcher {
+impl Watch for Watcher {
     fn step(&mut self, _: Event, _: &Packet) {}
 }
 

@@ -10,7 +10,7 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
 };
-use underpass_engine::trace::{Event, Trace};
+use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::Burst;
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{IntoBytes, ethernet, protocol};
@@ -18,7 +18,7 @@ use underpass_packet::{IntoBytes, ethernet, protocol};
 /// Looks at every step, so that packets go by themselves.
 struct Watcher;
 
-impl Trace for Watcher {
+impl Watch for Watcher {
     fn step(&mut self, _: Event, _: &Packet) {}
 }
 
@@ -121,7 +121,7 @@ impl Mpls {
         let mut packet = self.0.worker.pool().take().unwrap();
         packet.set(HEADROOM, frame).unwrap();
         burst.push(packet);
-        self.0.worker.process(PortId(0), &mut burst, 0, &mut Watcher);
+        self.0.worker.process(PortId(0), &mut burst, 0, Some(&mut Watcher));
         let mut watched = Vec::new();
         for port in [0, 1] {
             let sent: Vec<_> = self.0.worker.sent(PortId(port)).collect();

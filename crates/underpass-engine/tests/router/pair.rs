@@ -11,7 +11,6 @@ use underpass_engine::tables::{
     Action, FouPayload, FouPort, GreFields, Link, LinkId, NextHop, Rewrite, SourcePort, Tunnel, TunnelId,
     TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via,
 };
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{FromBytes, IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
@@ -258,7 +257,7 @@ impl Pair {
         packet.set(HEADROOM, frame).unwrap();
         let mut burst = Burst::new();
         burst.push(packet);
-        self.near.worker.process(PortId(HOST), &mut burst, 0, &mut Untraced);
+        self.near.worker.process(PortId(HOST), &mut burst, 0, None);
         self.near.send(&[])
     }
 
@@ -274,7 +273,7 @@ impl Pair {
         packet.set_offload(Offload { start: 34, field: 6, segment: None });
         let mut burst = Burst::new();
         burst.push(packet);
-        self.near.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+        self.near.worker.process(PortId(0), &mut burst, 0, None);
         let packet = self.near.worker.sent(PortId(0)).next().unwrap();
         let left = packet.offload().map(|left| (left.start - 14, usize::from(left.field)));
         let wire = packet.bytes()[14..].to_vec();

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 
 use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment, SegmentKind};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::{FromBytes, ipv4, protocol};
 
@@ -83,7 +82,7 @@ pub fn send(bytes: &[u8]) -> bool {
                 packet.set_offload(Offload { start, field: 6, segment: Some(Segment { size, kind }) });
                 let mut burst = Burst::new();
                 burst.push(packet);
-                pair.far.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+                pair.far.worker.process(PortId(0), &mut burst, 0, None);
                 !pair.far.send(&[]).is_empty()
             }
         };

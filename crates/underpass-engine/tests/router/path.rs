@@ -12,7 +12,6 @@ use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
@@ -288,7 +287,7 @@ fn allocates_nothing() {
             burst.push(packet);
         }
         let before = ALLOCATIONS.with(Cell::get);
-        lab.worker.process(PortId(0), &mut burst, 1, &mut Untraced);
+        lab.worker.process(PortId(0), &mut burst, 1, None);
         lab.worker.discard_sent(PortId(0));
         lab.worker.discard_sent(PortId(1));
         assert_eq!(ALLOCATIONS.with(Cell::get), before, "allocations on the path");

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, Offload, Packet, PortId, Segment, SegmentKind};
 use underpass_engine::counters::Direction;
 use underpass_engine::tables::{SourcePort, TunnelKind};
-use underpass_engine::trace::{Event, Trace, Untraced};
+use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{FromBytes, checksum, ipv4, ipv6, protocol};
@@ -211,13 +211,13 @@ fn given_up() {
     let six = fragments(&ip6("fd00::2", "fd00::1", protocol::UDP, &[0; 400]), 200);
     let mut lab = Lab::new();
     lab.send(&frames(&[parts[0].clone(), six[0].clone()]));
-    lab.worker.give_up(29_999_999_999, &mut Untraced);
+    lab.worker.give_up(29_999_999_999, None);
     assert_eq!(lab.worker.held(), 2);
     // Without another packet, too.
     assert_eq!(lab.worker.deadline(), Some(30_000_000_000));
-    lab.worker.advance(30_000_000_000, &mut Untraced);
+    lab.worker.advance(30_000_000_000, None);
     assert_eq!((lab.worker.held(), lab.worker.deadline()), (1, Some(60_000_000_000)));
-    lab.worker.give_up(60_000_000_000, &mut Untraced);
+    lab.worker.give_up(60_000_000_000, None);
     let told = lab.send(&[]);
     let [(0, four), (0, six_told)] = &told[..] else { panic!("{told:?}") };
     // Time exceeded, code 1, from the address that they were for; with the first fragment in it.
@@ -229,7 +229,7 @@ fn given_up() {
     assert_eq!(lab.drops(), [("reassembly-timeout", 2)]);
     // Nobody, where the first has not come.
     lab.send(&frames(&parts[1..2]));
-    lab.worker.give_up(u64::MAX, &mut Untraced);
+    lab.worker.give_up(u64::MAX, None);
     assert!(lab.send(&[]).is_empty());
     assert_eq!(lab.drops(), [("reassembly-timeout", 3)]);
     lab.assert_accounted();
@@ -247,7 +247,7 @@ fn given_up_with_bytes_beyond() {
         header.fill_checksum(&[]);
         let mut lab = Lab::new();
         lab.send(&frames(&[part.clone()]));
-        lab.worker.give_up(u64::MAX, &mut Untraced);
+        lab.worker.give_up(u64::MAX, None);
         let told = lab.send(&[]);
         let [(0, message)] = &told[..] else { panic!("{told:?}") };
         assert_eq!(message[14 + 20..14 + 22], [11, 1]);
@@ -313,7 +313,7 @@ fn datagrams_together() {
         let mut burst = Burst::new();
         burst.push(packet);
         let mut seen = Seen::default();
-        pair.far.worker.process(PortId(0), &mut burst, 0, &mut seen);
+        pair.far.worker.process(PortId(0), &mut burst, 0, Some(&mut seen));
         let out: Vec<_> = pair.far.send(&[]).into_iter().map(|(_, frame)| frame[14..].to_vec()).collect();
         let wanted = inner.map(|inner| forwarded(&forwarded(&inner)));
         assert_eq!(out, wanted, "{sample:?}: {:?}", pair.far.drops());
@@ -326,7 +326,7 @@ fn datagrams_together() {
 #[derive(Default)]
 struct Seen(Vec<Event>);
 
-impl Trace for Seen {
+impl Watch for Seen {
     fn step(&mut self, event: Event, _: &Packet) {
         self.0.push(event);
     }

@@ -4,7 +4,6 @@ use super::lab;
 use super::lab::{Lab, frame, ip4, ip6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment, SegmentKind};
 use underpass_engine::drops::DropReason;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, ipv4, protocol, udp};
@@ -26,7 +25,7 @@ fn send(lab: &mut Lab, frame: &[u8], size: u16) -> Vec<(Vec<u8>, Option<Offload>
     packet.set_offload(Offload { start, field: 6, segment });
     let mut burst = Burst::new();
     burst.push(packet);
-    lab.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+    lab.worker.process(PortId(0), &mut burst, 0, None);
     let mut out = Vec::new();
     for port in [1, 0] {
         let sent: Vec<_> = lab.worker.sent(PortId(port)).collect();

@@ -10,7 +10,7 @@ use underpass_engine::tables::{
     Htb, HtbClass, Link, LinkId, Mirred, Outcome, PRIOMAP, Prio, Qdisc, QdiscId, QdiscKind, Tbf, TcAction,
     TcActionKind,
 };
-use underpass_engine::trace::{Trace, Untraced};
+use underpass_engine::trace::Watch;
 use underpass_engine::worker::Burst;
 use underpass_packet::ethernet;
 
@@ -42,17 +42,17 @@ fn udp_frame(destination: [u8; 4]) -> Vec<u8> {
 
 /// Brings packets in by port 0 at a time.
 fn process(lab: &mut Lab, count: usize, now: u64) {
-    process_watched(lab, count, now, &mut Untraced);
+    process_watched(lab, count, now, None);
 }
 
-fn process_watched(lab: &mut Lab, count: usize, now: u64, trace: &mut impl Trace) {
+fn process_watched(lab: &mut Lab, count: usize, now: u64, watch: Option<&mut dyn Watch>) {
     let mut burst = Burst::new();
     for _ in 0..count {
         let mut packet = lab.worker.pool().take().unwrap();
         packet.set(HEADROOM, &udp_frame([10, 1, 0, 7])).unwrap();
         burst.push(packet);
     }
-    lab.worker.process(PortId(0), &mut burst, now, trace);
+    lab.worker.process(PortId(0), &mut burst, now, watch);
 }
 
 fn sent(lab: &mut Lab) -> usize {
@@ -63,7 +63,7 @@ fn sent(lab: &mut Lab) -> usize {
 fn run(lab: &mut Lab) -> Vec<u64> {
     let mut left = Vec::new();
     while let Some(due) = lab.worker.deadline() {
-        lab.worker.advance(due, &mut Untraced);
+        lab.worker.advance(due, None);
         left.extend(std::iter::repeat_n(due, sent(lab)));
         assert_accounted(lab);
     }
@@ -124,14 +124,14 @@ fn lateness_costs_no_rate() {
         if turn % 2 == 0 {
             process(&mut lab, 1, now);
         } else {
-            lab.worker.advance(now, &mut Untraced);
+            lab.worker.advance(now, None);
         }
         left += sent(&mut lab) as u64;
         assert_eq!((left, lab.worker.deadline()), (now / MS, Some((now / MS + 1) * MS)), "{turn}");
         assert_accounted(&lab);
     }
     // 20 ms later it makes up for 10, and has a full bucket before.
-    lab.worker.advance(56 * MS, &mut Untraced);
+    lab.worker.advance(56 * MS, None);
     assert_eq!((sent(&mut lab), lab.worker.queued()), (12, 60 + 5 - 2 - 35 - 12));
     // Time at which nothing waited is not made up for.
     run(&mut lab);
@@ -260,7 +260,7 @@ fn a_full_port_keeps_packets_in_the_qdisc() {
     assert_eq!(lab.worker.queued(), 18 * 64 - 768);
     assert_eq!(lab.worker.deadline(), Some(17));
     assert_eq!(sent(&mut lab), 768);
-    lab.worker.advance(17, &mut Untraced);
+    lab.worker.advance(17, None);
     assert_eq!((sent(&mut lab), lab.worker.queued(), lab.worker.deadline()), (384, 0, None));
     assert_eq!(lab.drops(), []);
     lab.assert_accounted();
@@ -322,12 +322,12 @@ fn an_ifb_gives_packets_back_where_they_were_taken() {
             });
             for (burst, now) in [(5, 0), (0, MS), (0, 2 * MS), (0, 3 * MS)] {
                 if burst > 0 && watched {
-                    process_watched(&mut lab, burst, now, &mut lab::Watcher);
+                    process_watched(&mut lab, burst, now, Some(&mut lab::Watcher));
                 } else if burst > 0 {
                     process(&mut lab, burst, now);
                 } else {
                     assert_eq!(lab.worker.deadline(), Some(now));
-                    lab.worker.advance(now, &mut Untraced);
+                    lab.worker.advance(now, None);
                 }
                 assert_eq!(sent(&mut lab), if burst > 0 { 2 } else { 1 });
                 assert_accounted(&lab);
@@ -412,7 +412,7 @@ fn filters_choose_the_class() {
         packet.set_tag(Tag { mark, ..Tag::default() });
         burst.push(packet);
     }
-    lab.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+    lab.worker.process(PortId(0), &mut burst, 0, None);
     assert_eq!(sent(&mut lab), 4);
     let packets = queues.map(|queue| lab.writer.queue_count(queue).packets);
     assert_eq!(packets, [4, 2, 2, 2, 2]);

@@ -11,7 +11,6 @@ use underpass_engine::tables::{
     ANY_PROTOCOL, Classifier, Control, FifoLimit, FilterChain, FilterPriority, Hook, HookId, Link, LinkId,
     Mirred, Outcome, Qdisc, QdiscId, QdiscKind, Tbf, TcAction, TcActionKind, TunnelKind,
 };
-use underpass_engine::trace::Untraced;
 use underpass_packet::ethernet;
 
 /// A hook with one filter, which does this with every packet, and what counts there.
@@ -139,7 +138,7 @@ fn a_tunnel_lets_packets_go_in_their_time() {
         let mut times = Vec::new();
         for _ in 0..3 {
             let due = pair.near.worker.deadline().unwrap();
-            pair.near.worker.advance(due, &mut Untraced);
+            pair.near.worker.advance(due, None);
             assert_eq!(pair.near.worker.discard_sent(PortId(0)), 1);
             times.push(due / 1000);
         }

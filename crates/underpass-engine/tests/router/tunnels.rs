@@ -12,7 +12,6 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     FouPayload, FouPort, GreFields, SourcePort, Tunnel, TunnelKind, TunnelTos, TunnelUdp,
 };
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::{self, Sum};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
@@ -377,7 +376,7 @@ fn unfinished_gre_checksum() {
         packet.set_offload(Offload { start: 14 + at, field: 4, segment: None });
         let mut burst = Burst::new();
         burst.push(packet);
-        worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+        worker.process(PortId(0), &mut burst, 0, None);
         let out = worker.sent(PortId(1)).next().unwrap();
         assert_eq!(
             (&out.bytes()[14..], out.offload()),

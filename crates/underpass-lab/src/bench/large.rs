@@ -12,7 +12,6 @@ use underpass_engine::buffer::{
 use underpass_engine::coalesce::Coalescer;
 use underpass_engine::memory;
 use underpass_engine::offload::Cut;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_packet::checksum::Sum;
 
@@ -78,7 +77,7 @@ struct Line {
 impl Line {
     fn process(&mut self) {
         self.now += 10_000;
-        self.worker.process(IN, &mut self.burst, self.now, &mut Untraced);
+        self.worker.process(IN, &mut self.burst, self.now, None);
     }
 
     /// Into the tunnel whole, then cut.

@@ -8,7 +8,6 @@ use underpass_engine::buffer::{BURST, Pool, PortId};
 use underpass_engine::counters::Counters;
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Reader, Tables};
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::memory::Generator;
 
@@ -29,6 +28,35 @@ const REPEATS: usize = 20;
 /// Ports of every scenario: packets come in by the first and leave by the second.
 pub const IN: PortId = PortId(0);
 pub const OUT: PortId = PortId(1);
+
+/// A worker that counts behaviours, or does not.
+pub trait Carry {
+    /// Carries a burst to its verdicts.
+    fn carry(&mut self, port: PortId, burst: &mut Burst, now: u64);
+
+    /// Sends what is due.
+    fn catch_up(&mut self, now: u64);
+}
+
+impl Carry for Worker {
+    fn carry(&mut self, port: PortId, burst: &mut Burst, now: u64) {
+        self.process(port, burst, now, None);
+    }
+
+    fn catch_up(&mut self, now: u64) {
+        self.advance(now, None);
+    }
+}
+
+impl Carry for Worker<false> {
+    fn carry(&mut self, port: PortId, burst: &mut Burst, now: u64) {
+        self.process(port, burst, now);
+    }
+
+    fn catch_up(&mut self, now: u64) {
+        self.advance(now);
+    }
+}
 
 /// A generator, a worker and a sink, on this thread.
 pub struct Line<const COUNT: bool> {
@@ -51,7 +79,10 @@ pub struct Cost {
     pub path: f64,
 }
 
-impl<const COUNT: bool> Line<COUNT> {
+impl<const COUNT: bool> Line<COUNT>
+where
+    Worker<COUNT>: Carry,
+{
     /// A worker over these tables.
     pub fn new(tables: Arc<Tables>, reader: Reader, generator: Generator) -> Self {
         let counters = Arc::clone(reader.counters());
@@ -139,7 +170,7 @@ impl<const COUNT: bool> Line<COUNT> {
         ensure!((1..expected.len()).contains(&waited), "{waited} of {} packets wait", expected.len());
         while let Some(due) = self.worker.deadline() {
             self.now = self.now.max(due);
-            self.worker.advance(due, &mut Untraced);
+            self.worker.catch_up(due);
             self.take_sent(&mut found);
         }
         let mut expected = expected.to_vec();
@@ -178,7 +209,7 @@ impl<const COUNT: bool> Line<COUNT> {
             .map_err(|_| anyhow::anyhow!("a packet is longer than a buffer"))?;
         // Time passes as it does at 6.4 million packets a second.
         *now += 10_000;
-        worker.process(*input, burst, *now, &mut Untraced);
+        worker.carry(*input, burst, *now);
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use serde::Serialize;
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool};
 use underpass_engine::counters::Counters;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::memory::Generator;
 
@@ -236,7 +235,7 @@ impl Rig {
                 *moves += u64::from(moved.context("no buffer to move a packet to")?);
             }
         }
-        worker.process(IN, burst, *now, &mut Untraced);
+        worker.process(IN, burst, *now, None);
         let (pool, sent) = worker.pool_and_sent(OUT);
         let mut count = 0;
         for mut packet in sent {

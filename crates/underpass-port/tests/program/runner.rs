@@ -10,7 +10,6 @@ use underpass_engine::counters::{Count, Direction, TcCount};
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::MissCause;
 use underpass_engine::tables::Writer;
-use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Kept, Worker};
 use underpass_packet::protocol;
 use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
@@ -235,7 +234,7 @@ impl Runner {
         burst.push(packet);
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock");
         self.now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
-        self.worker.process(PortId(device as u16), &mut burst, self.now, &mut Untraced);
+        self.worker.process(PortId(device as u16), &mut burst, self.now, None);
         let mut out = Vec::new();
         for port in 0..DEVICES as u16 {
             for packet in self.worker.sent(PortId(port)).collect::<Vec<_>>() {

@@ -1,17 +1,17 @@
 //! `--trace`: each packet's path, a line a step.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use underpass_daemon::packet_path::{self, LinkName, Names};
 use underpass_engine::buffer::Packet;
 use underpass_engine::tables::{Reader, Tables};
-use underpass_engine::trace::{Event, Trace};
+use underpass_engine::trace::{Event, Watch};
 
 /// Writes the steps of packets, with the names that the configuration gave.
-pub struct Printer<W> {
-    out: W,
+pub struct Printer {
+    out: BufWriter<Box<dyn Write>>,
     tables: Arc<Tables>,
     reader: Reader,
     names: Vec<LinkName>,
@@ -19,10 +19,10 @@ pub struct Printer<W> {
     failed: Option<io::Error>,
 }
 
-impl<W: Write> Printer<W> {
+impl Printer {
     /// `names` are those of the links.
-    pub fn new(out: W, tables: Arc<Tables>, reader: Reader, names: Vec<LinkName>) -> Self {
-        Self { out, tables, reader, names, failed: None }
+    pub fn new(out: Box<dyn Write>, tables: Arc<Tables>, reader: Reader, names: Vec<LinkName>) -> Self {
+        Self { out: BufWriter::new(out), tables, reader, names, failed: None }
     }
 
     /// Says which packet the next steps are of.
@@ -46,7 +46,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-impl<W: Write> Trace for Printer<W> {
+impl Watch for Printer {
     fn step(&mut self, event: Event, packet: &Packet) {
         let shown = packet_path::packet(&event, packet);
         let guard = self.reader.enter();

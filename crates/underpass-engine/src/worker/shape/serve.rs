@@ -45,8 +45,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         queued.into_iter().chain(self.path.reassembly.due()).min()
     }
 
-    /// Sends what waits in qdiscs and whose time has come at `now`, and gives up the fragments whose time is over.
-    pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+    pub(in crate::worker) fn advance_with<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
         if self.deadline().is_none_or(|due| due > now) {
             return;
         }
