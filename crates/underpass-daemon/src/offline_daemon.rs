@@ -93,7 +93,8 @@ impl Drop for SocketFile {
 /// What is missing, or a line of the start that fails.
 pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyhow::Result<()> {
     let Options { ports, socket, startup, state } = options;
-    let (router, _tables, _readers) = offline::router(ports, 0)?;
+    let (mut router, _tables, _readers) = offline::router(ports, 0)?;
+    router.keep_indices(state.as_ref().map(StateDirectory::indices).unwrap_or_default());
     let mut server = Server::listen(socket, &serve::Options::default())?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
     let stopped = Arc::clone(&stop);

@@ -107,12 +107,22 @@ fn what_is_configured_survives_a_kill() {
     wait("the first state", || kept().contains("203.0.113.0/24"));
     first.succeeds("ip route add 198.51.100.0/24 via 192.0.2.3");
     first.succeeds("ip link del tun1");
-    let lines = saved(&first);
+    // Indices that the lines do not give by themselves.
+    for line in ["add d1 type dummy", "add d0 index 77 type dummy", "add tun7 type ipip remote 192.0.2.9", "del d1"] {
+        first.succeeds(&format!("ip link {line}"));
+    }
+    let shown = |router: &Daemon| {
+        let all = router.succeeds("ip -o link show");
+        let index_and_name = |line: &str| line.splitn(3, ':').take(2).collect::<String>();
+        all.lines().map(index_and_name).collect::<Vec<_>>()
+    };
+    let (lines, links) = (saved(&first), shown(&first));
     wait("the second state", || kept() == lines);
     assert_eq!(first.end(Signal::SIGKILL), 137);
     // The lines of --config are not run again.
     let second = Daemon::start_with(&["--state", arguments[1], "--config", "/nonexistent"], &["p0"]);
     assert_eq!(saved(&second), lines);
+    assert_eq!(shown(&second), links, "a program that knows links by their indices finds others");
     // What is changed last is kept, too, when it ends in good order.
     second.succeeds("ip route del 198.51.100.0/24 via 192.0.2.3");
     assert_eq!(second.end(Signal::SIGTERM), 0);
