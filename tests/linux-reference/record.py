@@ -69,7 +69,7 @@ def record(name):
                 guest.stdin.write(line + "\n")
                 said = []
                 while not (text := guest.stdout.readline().rstrip("\r\n")).startswith("__RC "):
-                    said.append(re.sub(r"@(p\d|if\d+)| link-netnsid \d", "", text))
+                    said.append(re.sub(r"\x1b\[[0-9;]*m|@(p\d|if\d+)| link-netnsid \d", "", text))
                 out.write(f"[{number:03} rc={text[5:]}] {line}\n")
                 out.writelines(f"    {text}\n" for text in said)
     finally:
