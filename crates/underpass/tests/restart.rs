@@ -108,7 +108,9 @@ fn what_is_configured_survives_a_kill() {
     first.succeeds("ip route add 198.51.100.0/24 via 192.0.2.3");
     first.succeeds("ip link del tun1");
     // Indices that the lines do not give by themselves.
-    for line in ["add d1 type dummy", "add d0 index 77 type dummy", "add tun7 type ipip remote 192.0.2.9", "del d1"] {
+    for line in
+        ["add d1 type dummy", "add d0 index 77 type dummy", "add tun7 type ipip remote 192.0.2.9", "del d1"]
+    {
         first.succeeds(&format!("ip link {line}"));
     }
     let shown = |router: &Daemon| {

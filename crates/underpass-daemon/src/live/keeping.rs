@@ -12,6 +12,7 @@ use super::{Live, Question, lifecycle};
 use crate::{
     fpm::Fpm,
     persist::{Keeper, Lines, StateDirectory},
+    serve::Server,
     startup::{Failed, Served, Startup},
 };
 
@@ -28,6 +29,8 @@ pub(super) fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
 pub(super) struct Keeping {
     waiting: Option<StateDirectory>,
     keeper: Option<Keeper>,
+    /// All has been restored.
+    pub done: bool,
     seen: u64,
 }
 
@@ -55,11 +58,14 @@ impl Keeping {
 }
 
 impl Live {
-    /// Runs the lines of the start, if there are any, while programs are served; then says that the router is ready.
-    pub(super) fn begin(&mut self, startup: Option<Startup>, socket: &Path) -> anyhow::Result<()> {
+    /// Runs the lines of the start, if there are any, while other programs wait; then says that the router is ready.
+    pub(super) fn begin(&mut self, startup: Option<Startup>, server: &mut Server) -> anyhow::Result<()> {
+        let socket = server.path();
         let Some(startup) = startup else { return self.started(&Failed::default(), socket) };
+        let socket = socket.to_owned();
+        server.serve_own();
         let questions = self.listening.asking.clone();
-        let router = Served { socket: socket.to_owned(), variables: questions.clone() };
+        let router = Served { socket, variables: questions.clone() };
         thread::Builder::new().name("startup".to_owned()).spawn(move || {
             // Nobody hears it if the router has ended.
             let _ = questions.send(Question::Started(startup.run(&router)));
@@ -75,6 +81,7 @@ impl Live {
             let questions = self.listening.asking.clone();
             self.keeping.keeper = Some(Keeper::start(directory, move || questions.saved().ok())?);
         }
+        self.keeping.done = true;
         // Whoever started us may not read it.
         let _ = writeln!(io::stdout(), "underpass: ready at {}", socket.display());
         lifecycle::notify("READY=1\n");

@@ -229,7 +229,7 @@ pub fn run(
         }
     }
     let spare = Spare::hold(SPARE);
-    let served = live.begin(options.startup.clone(), server.path());
+    let served = live.begin(options.startup.clone(), &mut server);
     let served = served.and_then(|()| live.serve(&mut server, &events, &signals));
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
@@ -325,6 +325,9 @@ impl Live {
             }
             while let Ok(question) = self.listening.questions.try_recv() {
                 self.hear(question, server.path())?;
+            }
+            if self.keeping.done {
+                server.serve_all();
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);

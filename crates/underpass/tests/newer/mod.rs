@@ -21,7 +21,9 @@ impl Tools {
         let why = match tree.join("sbin/ip").exists() {
             _ if !nix::unistd::geteuid().is_root() => "not root",
             // Where programs and their loader are not all below /usr there is no other place for them.
-            true if fs::read_link("/lib64").is_ok_and(|to| to.ends_with("usr/lib64")) => return Some(Self(tree)),
+            true if fs::read_link("/lib64").is_ok_and(|to| to.ends_with("usr/lib64")) => {
+                return Some(Self(tree));
+            }
             true => "/lib64 is not /usr/lib64 here",
             false => "scripts/newer-tools.sh has not been run",
         };

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// The newer `/usr`, and a directory for the sockets by which FRR's daemons find mgmtd.
-const OVER: &str = "mount --bind \"$0\" /usr && mkdir -p /run/frr && mount --bind \"$1\" /run/frr && shift && exec \"$@\"";
+const OVER: &str =
+    "mount --bind \"$0\" /usr && mkdir -p /run/frr && mount --bind \"$1\" /run/frr && shift && exec \"$@\"";
 
 /// FRR 10 sees VRFs and interfaces, and installs routes, next-hop groups and SIDs of an L3VPN; all of it is there again after a
 /// router that was killed, and what FRR does from then on reaches the next one.
