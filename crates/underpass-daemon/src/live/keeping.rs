@@ -8,7 +8,7 @@ use std::{
 
 use underpass_control::Router;
 
-use super::{Live, Question, lifecycle};
+use super::{Live, Question, lifecycle, priority::Hurry};
 use crate::{
     fpm::Fpm,
     persist::{Keeper, Lines, StateDirectory},
@@ -29,6 +29,8 @@ pub(super) fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
 pub(super) struct Keeping {
     waiting: Option<StateDirectory>,
     keeper: Option<Keeper>,
+    /// While all is restored.
+    hurry: Option<Hurry>,
     /// All has been restored.
     pub done: bool,
     seen: u64,
@@ -64,6 +66,7 @@ impl Live {
         let Some(startup) = startup else { return self.started(&Failed::default(), socket) };
         let socket = socket.to_owned();
         server.serve_own();
+        self.keeping.hurry = Some(Hurry::begin());
         let questions = self.listening.asking.clone();
         let router = Served { socket, variables: questions.clone() };
         thread::Builder::new().name("startup".to_owned()).spawn(move || {
@@ -75,6 +78,7 @@ impl Live {
 
     /// All lines of the start have been run.
     pub(super) fn started(&mut self, failed: &Failed, socket: &Path) -> anyhow::Result<()> {
+        self.keeping.hurry = None;
         failed.log();
         if let Some(directory) = self.keeping.waiting.take() {
             failed.keep(&directory);

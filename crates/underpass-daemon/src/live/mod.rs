@@ -198,7 +198,10 @@ pub fn run(
     let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
+    // The kernel looks through the programs for half a second, and no packet passes before.
+    let hurry = priority::Hurry::begin();
     *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.keep())?;
+    drop(hurry);
     router.set_clock(worker::behind(router.began())?);
     let keep = attachments.keep();
     let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
