@@ -169,3 +169,30 @@ fn what_no_line_says_is_named() {
         "{lines}"
     );
 }
+
+/// Who asks while the lines are run is answered when they have been: nobody sees half of what is configured.
+#[test]
+fn programs_wait_until_all_is_configured() {
+    const LINKS: usize = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let [file, socket] = ["router.conf", "x.sock"].map(|name| directory.path().join(name));
+    let lines: Vec<_> = (0..LINKS).map(|n| format!("ip link add d{n} type dummy\n")).collect();
+    fs::write(&file, lines.concat()).unwrap();
+    let mut command = Command::new(UNDERPASS);
+    command.args(["run", "--offline", "--port", "p0", "--socket"]).arg(&socket).arg("--config").arg(&file);
+    let mut router = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut shown = String::new();
+    wait("the first answer", || {
+        let mut command = Command::new(UNDERPASS);
+        command
+            .args(["exec", "--socket"])
+            .arg(&socket)
+            .args(["--", "ip", "-o", "link", "show", "type", "dummy"]);
+        let output = command.output().unwrap();
+        shown = String::from_utf8(output.stdout).unwrap();
+        output.status.success()
+    });
+    router.kill().unwrap();
+    router.wait().unwrap();
+    assert_eq!(shown.lines().count(), LINKS);
+}
