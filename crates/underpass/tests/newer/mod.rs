@@ -18,7 +18,7 @@ impl Tools {
     pub fn there(test: &str) -> Option<Self> {
         let target = Path::new(env!("CARGO_BIN_EXE_underpass")).ancestors().nth(2)?;
         let tree = target.join("newer");
-        let why = match tree.join("sbin/ip").exists() {
+        let why = match tree.join("bin/ip").exists() {
             _ if !nix::unistd::geteuid().is_root() => "not root",
             // Where programs and their loader are not all below /usr there is no other place for them.
             true if fs::read_link("/lib64").is_ok_and(|to| to.ends_with("usr/lib64")) => {
