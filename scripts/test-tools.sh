@@ -38,6 +38,12 @@ if [[ $(gobgpd --version 2>/dev/null) != *\ 3.[3-9][0-9].* ]] || ! command -v go
     echo "test-tools: no GoBGP 3.37: its test will be skipped, unless what" \
         "go install github.com/osrg/gobgp/v3/cmd/{gobgp,gobgpd}@v3.37.0 makes is in the path" >&2
 fi
+# iproute2 and FRR of a newer Debian, beside this machine's: twenty seconds.
+if [ ! -d "$unpacked/newer" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "test-tools: unpacking iproute2 and FRR of Debian 13" >&2
+    timeout 120 "$(dirname "$0")/newer-tools.sh" >/dev/null 2>&1 ||
+        echo "test-tools: they could not be had: their tests will be skipped" >&2
+fi
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers, refusals, mpls, tunnels, bareudp, tunnel_key, fallback).
+"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, newer, answers, refusals, mpls, tunnels, bareudp, tunnel_key, fallback).
 
     UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers
 
 UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF, MPLS and network namespaces built in.
-The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
+The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. `newer` wants that of
+iproute2 6.15: in a mount namespace that has what scripts/newer-tools.sh unpacks at /usr, and a python3. The lines run in
 a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
 forwards, as the router does, detects no duplicate addresses and sends no redirects. There are fallback devices of
 tunnels for `fallback` alone; their indices, and those of the other links then, are not the router's.
@@ -69,7 +70,7 @@ def record(name):
                 guest.stdin.write(line + "\n")
                 said = []
                 while not (text := guest.stdout.readline().rstrip("\r\n")).startswith("__RC "):
-                    said.append(re.sub(r"@(p\d|if\d+)| link-netnsid \d", "", text))
+                    said.append(re.sub(r"\x1b\[[0-9;]*m|@(p\d|if\d+)| link-netnsid \d", "", text))
                 out.write(f"[{number:03} rc={text[5:]}] {line}\n")
                 out.writelines(f"    {text}\n" for text in said)
     finally:

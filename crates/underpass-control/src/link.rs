@@ -197,6 +197,8 @@ pub(crate) struct Links {
     by_name: BTreeMap<String, u32>,
     /// The last index that a link got without asking for it.
     last_index: u32,
+    /// The indices of links that are not made yet, by name.
+    kept: BTreeMap<String, u32>,
     /// Changes with every change of a link.
     pub generation: u64,
 }
@@ -280,6 +282,17 @@ impl Links {
     /// The name of a link of [`Links::input_link`].
     pub fn input_name(&self, link: Option<u32>) -> Option<&str> {
         link.and_then(|link| self.get(link)).map(|link| link.name.as_str())
+    }
+
+    /// The index of a link that is made: what [`Links::keep_indices`] says for this name, once, or a free one.
+    pub fn index_for(&mut self, name: &str) -> u32 {
+        let kept = self.kept.remove(name).filter(|index| *index > 0 && *index <= i32::MAX as u32);
+        kept.filter(|index| !self.by_index.contains_key(index)).unwrap_or_else(|| self.free_index())
+    }
+
+    /// Has links of these names get these indices when they are made, as far as they are free then.
+    pub fn keep_indices(&mut self, indices: BTreeMap<String, u32>) {
+        self.kept = indices;
     }
 
     /// An index that no link has, nor had lately. Linux: `dev_index_reserve`.

@@ -36,7 +36,11 @@ use crate::tc::{self, TrafficControl};
 use crate::{Client, Protocol, Request, Router, generic, netconf, stats};
 
 /// Asks for the ids of other network namespaces, of which the router knows none.
+const RTM_GETMDB: u16 = 86;
 const RTM_GETNSID: u16 = 90;
+const RTM_GETVLAN: u16 = 114;
+const RTM_GETNEXTHOPBUCKET: u16 = 118;
+const RTM_GETTUNNEL: u16 = 122;
 /// `RTNL_FAMILY_IPMR`, `RTNL_FAMILY_IP6MR`: multicast routes, of which there is none.
 const MULTICAST_ROUTING: [u8; 2] = [128, 129];
 
@@ -230,6 +234,10 @@ impl Router {
             libc::RTM_NEWRULE => route::new_rule(self, request),
             libc::RTM_DELRULE => route::delete_rule(self, request),
             libc::RTM_GETRULE if request.dump() => route::dump_rules(request),
+            // There are no bridges and no resilient groups.
+            RTM_GETNEXTHOPBUCKET | RTM_GETVLAN | RTM_GETTUNNEL | RTM_GETMDB if request.dump() => {
+                Ok(Outcome::Dump(Box::new(Empty)))
+            }
             RTM_GETNSID if request.dump() => Ok(Outcome::Dump(Box::new(Empty))),
             libc::RTM_GETROUTE if request.dump() && MULTICAST_ROUTING.contains(&request.family()) => {
                 Ok(Outcome::Dump(Box::new(Empty)))

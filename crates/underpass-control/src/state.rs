@@ -189,6 +189,22 @@ impl Router {
         self.live.iter().flat_map(|live| live.devices.made.iter().map(|(index, device)| (*index, *device)))
     }
 
+    /// The indices of the links that this router has made, by name.
+    pub fn indices(&self) -> BTreeMap<String, u32> {
+        let made = |link: &Link| match &self.live {
+            Some(live) => live.devices.made.contains_key(&link.index),
+            None => !matches!(link.kind, LinkKind::Loopback | LinkKind::Port(_)),
+        };
+        let made = self.links.iter().filter(|link| made(link));
+        made.map(|link| (link.name.clone(), link.index)).collect()
+    }
+
+    /// Has a router without a kernel give links of these names these indices when they are made, as far as they are free
+    /// then: those of [`Router::indices`] of the router before it.
+    pub fn keep_indices(&mut self, indices: BTreeMap<String, u32>) {
+        self.links.keep_indices(indices);
+    }
+
     /// The tunnels that the kernel itself has.
     pub fn kernel_tunnels(&self) -> impl Iterator<Item = tunnel::Kind> + '_ {
         self.live.iter().flat_map(|live| live.devices.kernels.values().copied())

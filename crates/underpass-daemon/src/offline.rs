@@ -81,7 +81,8 @@ fn router_over(writer: Writer, ports: &[PortSpec]) -> Result<Router, OfflineErro
 }
 
 /// Serves until `stop` is set and the server's [`Waker`] has been used, and FRR too if there is an `fpm`. The
-/// router is locked while requests are answered, and free while there are none. `turned` looks at it after each time.
+/// router is locked while requests are answered, and free while there are none. `turned` looks at it after each time, and says
+/// whether everybody is to be served.
 ///
 /// # Errors
 /// As [`Server::wait_or`].
@@ -90,7 +91,7 @@ pub fn serve(
     mut fpm: Option<&mut Fpm>,
     router: &Mutex<Router>,
     stop: &AtomicBool,
-    mut turned: impl FnMut(&Router, Option<&Fpm>),
+    mut turned: impl FnMut(&Router, Option<&Fpm>) -> bool,
 ) -> io::Result<()> {
     while !stop.load(Relaxed) {
         let ready = match &fpm {
@@ -103,7 +104,9 @@ pub fn serve(
         }
         // It also tells of what FRR has changed.
         server.turn(&mut *router, &ready);
-        turned(&router, fpm.as_deref());
+        if turned(&router, fpm.as_deref()) {
+            server.serve_all();
+        }
     }
     Ok(())
 }
@@ -145,7 +148,7 @@ impl Offline {
         let (router, stop, waker) = (Arc::new(Mutex::new(router)), Arc::default(), server.waker());
         let (served, stopped) = (Arc::clone(&router), Arc::clone(&stop));
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Err(error) = serve(&mut server, None, &served, &stopped, |_, _| ()) {
+            if let Err(error) = serve(&mut server, None, &served, &stopped, |_, _| true) {
                 tracing::error!("the netlink server has ended: {error}");
             }
         })?;

@@ -93,7 +93,8 @@ impl Drop for SocketFile {
 /// What is missing, or a line of the start that fails.
 pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyhow::Result<()> {
     let Options { ports, socket, startup, state } = options;
-    let (router, _tables, _readers) = offline::router(ports, 0)?;
+    let (mut router, _tables, _readers) = offline::router(ports, 0)?;
+    router.keep_indices(state.as_ref().map(StateDirectory::indices).unwrap_or_default());
     let mut server = Server::listen(socket, &serve::Options::default())?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
     let stopped = Arc::clone(&stop);
@@ -109,6 +110,7 @@ pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyho
     let router = Arc::new(Mutex::new(router));
     match startup {
         Some(startup) => {
+            server.serve_own();
             let target = Served { socket: socket.to_owned(), variables: Arc::clone(&router) };
             let words = words.clone();
             thread::Builder::new().name("startup".to_owned()).spawn(move || {
@@ -124,6 +126,7 @@ pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyho
         heard,
         state,
         keeper: None,
+        ready: false,
         seen: 0,
         outcome: Ok(()),
         socket: server.path().to_owned(),
@@ -132,6 +135,7 @@ pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyho
         if daemon.turned(router, fpm).is_none() {
             stop.store(true, Relaxed);
         }
+        daemon.ready
     })?;
     daemon.close(&router.lock().unwrap_or_else(std::sync::PoisonError::into_inner), fpm.as_ref());
     daemon.outcome
@@ -151,6 +155,8 @@ struct Daemon {
     heard: Receiver<Word>,
     state: Option<StateDirectory>,
     keeper: Option<Keeper>,
+    /// The lines of the start have been run.
+    ready: bool,
     seen: u64,
     outcome: anyhow::Result<()>,
     socket: PathBuf,
@@ -186,6 +192,7 @@ impl Daemon {
             let words = self.words.clone();
             self.keeper = Some(Keeper::start(state, move || words.saved())?);
         }
+        self.ready = true;
         // Whoever started us may not read it.
         let _ = writeln!(io::stdout(), "underpass: ready at {}", self.socket.display());
         Ok(())

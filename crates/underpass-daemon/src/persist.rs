@@ -46,7 +46,7 @@ pub struct Lines {
     pub text: String,
     /// What no line says, a sentence each.
     pub left_out: Vec<String>,
-    /// Interface indices of the devices that the router has made beside a kernel, by name.
+    /// Interface indices of the devices that the router has made, by name.
     #[serde(default)]
     pub indices: BTreeMap<String, u32>,
 }
@@ -55,9 +55,7 @@ impl Lines {
     /// What is configured of a router, but for what another program keeps.
     pub fn of(router: &Router, elsewhere: &dyn Elsewhere) -> Self {
         let saved = router.save(elsewhere);
-        let name = |index| router.links().find(|link| link.index == index).map(|link| link.name.clone());
-        let indices = router.devices().filter_map(|(index, _)| Some((name(index)?, index))).collect();
-        Self { text: saved.text(), left_out: saved.left_out, indices }
+        Self { text: saved.text(), left_out: saved.left_out, indices: router.indices() }
     }
 }
 

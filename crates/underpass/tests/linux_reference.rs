@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod daemon;
+mod newer;
 
 use std::{collections::BTreeSet, fmt::Write, fs};
 
@@ -170,15 +171,15 @@ fn as_recorded(name: &str) {
     let daemon = two_ports();
     // As where they were recorded: fallback devices of tunnels have indices.
     daemon.succeeds("sysctl -qw net.core.fb_tunnels_only_for_init_net=2");
-    answers_of(&daemon, name, without_chance);
+    answers_of(&|line| daemon.exec(line), name, without_chance);
 }
 
 fn two_ports() -> Daemon {
     Daemon::start(&["v0,mac=02:00:00:00:00:01", "v1,mac=02:00:00:00:00:02"])
 }
 
-/// Compares what the router answers, line by line, without what `without` takes out of both.
-fn answers_of(daemon: &Daemon, name: &str, without: fn(&str) -> String) {
+/// Compares what the router answers to `exec`, line by line, without what `without` takes out of both.
+fn answers_of(exec: &dyn Fn(&str) -> Outcome, name: &str, without: fn(&str) -> String) {
     let lines = recording(&format!("{name}.txt"));
     let commands = fs::read_to_string(project(&format!("tests/linux-reference/{name}.commands"))).unwrap();
     assert_eq!(commands.lines().count(), lines.len());
@@ -191,7 +192,7 @@ fn answers_of(daemon: &Daemon, name: &str, without: fn(&str) -> String) {
             }
             format!("status {}\n{}\n", outcome.status, all.join("\n"))
         };
-        let (ours, linux) = (text(&daemon.exec(&line.command)), text(&line.outcome));
+        let (ours, linux) = (text(&exec(&line.command)), text(&line.outcome));
         if ours != linux {
             writeln!(differences, "{}\n  Linux:\n{linux}  ours:\n{ours}", line.command).unwrap();
         }
@@ -253,7 +254,8 @@ fn bareudp_as_in_linux() {
 /// with others before the first line, so that they have other indices.
 #[test]
 fn fallback_devices_as_in_linux() {
-    answers_of(&two_ports(), "fallback", |line| {
+    let daemon = two_ports();
+    answers_of(&|line| daemon.exec(line), "fallback", |line| {
         let line = without_chance(line);
         let line = match line.split_once(": ") {
             Some((index, rest)) if index.parse::<u32>().is_ok() => rest,
@@ -312,6 +314,20 @@ fn tunnel_keys_as_in_linux() {
 #[test]
 fn blocks_as_in_linux() {
     as_recorded("blocks");
+}
+
+/// What `ip`, `tc` and `bridge` of iproute2 6.15 ask for, and 6.1 did not: weights of 16 bits, `dscp` of rules, protocols of
+/// addresses, statistics of next-hop objects.
+#[test]
+fn newer_tools_are_answered_as_in_linux() {
+    let Some(newer) = newer::Tools::there("newer_tools_are_answered_as_in_linux") else { return };
+    let daemon = two_ports();
+    daemon.succeeds("sysctl -qw net.core.fb_tunnels_only_for_init_net=2");
+    let exec = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        daemon::run(&mut newer.over(&daemon.command(&words)))
+    };
+    answers_of(&exec, "newer", without_chance);
 }
 
 /// Every combination of flavours, which Linux has not: what is taken is what is shown.

@@ -107,12 +107,24 @@ fn what_is_configured_survives_a_kill() {
     wait("the first state", || kept().contains("203.0.113.0/24"));
     first.succeeds("ip route add 198.51.100.0/24 via 192.0.2.3");
     first.succeeds("ip link del tun1");
-    let lines = saved(&first);
+    // Indices that the lines do not give by themselves.
+    for line in
+        ["add d1 type dummy", "add d0 index 77 type dummy", "add tun7 type ipip remote 192.0.2.9", "del d1"]
+    {
+        first.succeeds(&format!("ip link {line}"));
+    }
+    let shown = |router: &Daemon| {
+        let all = router.succeeds("ip -o link show");
+        let index_and_name = |line: &str| line.splitn(3, ':').take(2).collect::<String>();
+        all.lines().map(index_and_name).collect::<Vec<_>>()
+    };
+    let (lines, links) = (saved(&first), shown(&first));
     wait("the second state", || kept() == lines);
     assert_eq!(first.end(Signal::SIGKILL), 137);
     // The lines of --config are not run again.
     let second = Daemon::start_with(&["--state", arguments[1], "--config", "/nonexistent"], &["p0"]);
     assert_eq!(saved(&second), lines);
+    assert_eq!(shown(&second), links, "a program that knows links by their indices finds others");
     // What is changed last is kept, too, when it ends in good order.
     second.succeeds("ip route del 198.51.100.0/24 via 192.0.2.3");
     assert_eq!(second.end(Signal::SIGTERM), 0);
@@ -156,4 +168,31 @@ fn what_no_line_says_is_named() {
         lines.contains("192.0.2.1/24") && lines.contains("# Not saved: the route to fc00:a::1/128"),
         "{lines}"
     );
+}
+
+/// Who asks while the lines are run is answered when they have been: nobody sees half of what is configured.
+#[test]
+fn programs_wait_until_all_is_configured() {
+    const LINKS: usize = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let [file, socket] = ["router.conf", "x.sock"].map(|name| directory.path().join(name));
+    let lines: Vec<_> = (0..LINKS).map(|n| format!("ip link add d{n} type dummy\n")).collect();
+    fs::write(&file, lines.concat()).unwrap();
+    let mut command = Command::new(UNDERPASS);
+    command.args(["run", "--offline", "--port", "p0", "--socket"]).arg(&socket).arg("--config").arg(&file);
+    let mut router = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut shown = String::new();
+    wait("the first answer", || {
+        let mut command = Command::new(UNDERPASS);
+        command
+            .args(["exec", "--socket"])
+            .arg(&socket)
+            .args(["--", "ip", "-o", "link", "show", "type", "dummy"]);
+        let output = command.output().unwrap();
+        shown = String::from_utf8(output.stdout).unwrap();
+        output.status.success()
+    });
+    router.kill().unwrap();
+    router.wait().unwrap();
+    assert_eq!(shown.lines().count(), LINKS);
 }

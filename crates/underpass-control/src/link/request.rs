@@ -401,7 +401,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         return make_device(router, request, &name, device, master);
     }
     let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.free_index(),
+        Ok(0) | Err(_) => router.links.index_for(&name),
         Ok(index) => index,
     };
     let link = Link::new(index, name, kind, own_mac(index));
@@ -436,7 +436,7 @@ fn create_tunnel(
     let template = format!("{}%d", kind.name());
     let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
     let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.free_index(),
+        Ok(0) | Err(_) => router.links.index_for(&name),
         Ok(index) => index,
     };
     let link = Link::new(index, name, LinkKind::Tunnel(kind), own_mac(index));

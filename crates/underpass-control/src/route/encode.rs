@@ -106,7 +106,8 @@ fn write_ways(router: &Router, reply: &mut Reply<'_>, family: Family, hops: &[Ho
             let start = reply.len();
             let mut fixed = [0; 8];
             fixed[2] = hop_flags(hop) as u8;
-            fixed[3] = (hop.weight - 1).min(255) as u8;
+            // As in Linux, what is shown of a weight above 256 is its lowest 8 bits.
+            fixed[3] = (hop.weight - 1) as u8;
             fixed[4..].copy_from_slice(&hop.oif.to_ne_bytes());
             reply.fixed(&fixed);
             write_hop(router, reply, family, hop, false);

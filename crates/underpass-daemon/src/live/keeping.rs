@@ -8,10 +8,11 @@ use std::{
 
 use underpass_control::Router;
 
-use super::{Live, Question, lifecycle};
+use super::{Live, Question, lifecycle, priority::Hurry};
 use crate::{
     fpm::Fpm,
     persist::{Keeper, Lines, StateDirectory},
+    serve::Server,
     startup::{Failed, Served, Startup},
 };
 
@@ -28,6 +29,10 @@ pub(super) fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
 pub(super) struct Keeping {
     waiting: Option<StateDirectory>,
     keeper: Option<Keeper>,
+    /// While all is restored.
+    hurry: Option<Hurry>,
+    /// All has been restored.
+    pub done: bool,
     seen: u64,
 }
 
@@ -55,11 +60,15 @@ impl Keeping {
 }
 
 impl Live {
-    /// Runs the lines of the start, if there are any, while programs are served; then says that the router is ready.
-    pub(super) fn begin(&mut self, startup: Option<Startup>, socket: &Path) -> anyhow::Result<()> {
+    /// Runs the lines of the start, if there are any, while other programs wait; then says that the router is ready.
+    pub(super) fn begin(&mut self, startup: Option<Startup>, server: &mut Server) -> anyhow::Result<()> {
+        let socket = server.path();
         let Some(startup) = startup else { return self.started(&Failed::default(), socket) };
+        let socket = socket.to_owned();
+        server.serve_own();
+        self.keeping.hurry = Some(Hurry::begin());
         let questions = self.listening.asking.clone();
-        let router = Served { socket: socket.to_owned(), variables: questions.clone() };
+        let router = Served { socket, variables: questions.clone() };
         thread::Builder::new().name("startup".to_owned()).spawn(move || {
             // Nobody hears it if the router has ended.
             let _ = questions.send(Question::Started(startup.run(&router)));
@@ -69,12 +78,14 @@ impl Live {
 
     /// All lines of the start have been run.
     pub(super) fn started(&mut self, failed: &Failed, socket: &Path) -> anyhow::Result<()> {
+        self.keeping.hurry = None;
         failed.log();
         if let Some(directory) = self.keeping.waiting.take() {
             failed.keep(&directory);
             let questions = self.listening.asking.clone();
             self.keeping.keeper = Some(Keeper::start(directory, move || questions.saved().ok())?);
         }
+        self.keeping.done = true;
         // Whoever started us may not read it.
         let _ = writeln!(io::stdout(), "underpass: ready at {}", socket.display());
         lifecycle::notify("READY=1\n");

@@ -198,7 +198,10 @@ pub fn run(
     let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
+    // The kernel looks through the programs for half a second, and no packet passes before.
+    let hurry = priority::Hurry::begin();
     *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.keep())?;
+    drop(hurry);
     router.set_clock(worker::behind(router.began())?);
     let keep = attachments.keep();
     let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
@@ -229,7 +232,7 @@ pub fn run(
         }
     }
     let spare = Spare::hold(SPARE);
-    let served = live.begin(options.startup.clone(), server.path());
+    let served = live.begin(options.startup.clone(), &mut server);
     let served = served.and_then(|()| live.serve(&mut server, &events, &signals));
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
@@ -325,6 +328,9 @@ impl Live {
             }
             while let Ok(question) = self.listening.questions.try_recv() {
                 self.hear(question, server.path())?;
+            }
+            if self.keeping.done {
+                server.serve_all();
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);

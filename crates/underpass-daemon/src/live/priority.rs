@@ -28,6 +28,34 @@ pub fn go_first() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// As long as there is one the thread that made it, and who is started by it meanwhile, get more of a processor than others:
+/// until all is as it was, packets are lost. Without `CAP_SYS_NICE` they get as much as before.
+#[derive(Debug)]
+pub struct Hurry {
+    before: i32,
+}
+
+/// The nice value of who is in a hurry.
+const HURRIED: i32 = -15;
+
+impl Hurry {
+    /// From now on.
+    pub fn begin() -> Self {
+        // SAFETY: neither call touches memory of this process; 0 is the calling thread.
+        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        // SAFETY: as above.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HURRIED.min(before)) };
+        Self { before }
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
+    }
+}
+
 /// A stretch of a worker's time.
 pub struct Stretch {
     began: Instant,
@@ -64,6 +92,17 @@ impl Stretch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hurry_ends() {
+        // SAFETY: it touches no memory.
+        let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let before = nice();
+        let hurry = Hurry::begin();
+        assert!(nice() == HURRIED || nice() == before);
+        drop(hurry);
+        assert_eq!(nice(), before);
+    }
 
     #[test]
     fn a_long_stretch_ends_with_a_pause() {

@@ -12,6 +12,7 @@ mod filter;
 mod host;
 mod memory;
 mod merge;
+mod own;
 mod program;
 mod session;
 mod sysctl;
@@ -144,6 +145,8 @@ pub struct Server {
     /// About those who are cut off.
     lines: Lines,
     connections: BTreeMap<u64, Connection>,
+    /// Programs that wait until the router is as it was; `None`: it is, and nobody waits.
+    waiting: Option<Vec<OwnedFd>>,
     next_token: u64,
     port_ids: PortIds,
     /// Whether the kernel is beside the router.
@@ -232,6 +235,7 @@ impl Server {
             most: CONNECTIONS.min(limits::descriptors_of_programs() / DESCRIPTORS),
             lines: Lines::default(),
             connections: BTreeMap::new(),
+            waiting: None,
             next_token: FIRST,
             port_ids: PortIds::new(),
             live: options.live,
@@ -252,6 +256,20 @@ impl Server {
     /// What wakes it.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// Serves those alone, until [`Server::serve_all`], whom this process has started: the tools that make the router what
+    /// it was. A program that has been there before (FRR's zebra) would find half of it, and put right what is about to be
+    /// put right.
+    pub fn serve_own(&mut self) {
+        self.waiting.get_or_insert_default();
+    }
+
+    /// Serves everybody, and first those who have waited.
+    pub fn serve_all(&mut self) {
+        for control in self.waiting.take().unwrap_or_default() {
+            self.take(control);
+        }
     }
 
     /// Waits until there is something to do or it is woken.
@@ -308,21 +326,27 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        let next = |server: &Self| match server.connections.len() < server.most {
+        let open = |server: &Self| server.connections.len() + server.waiting.as_ref().map_or(0, Vec::len);
+        let next = |server: &Self| match open(server) < server.most {
             true => descriptor::accept(&server.listener),
             false => Err(Errno::EMFILE),
         };
-        let accepted = limits::accept_all(self, next, |server, control| {
-            let token = server.next_token;
-            if server.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
-                server.next_token += TOKENS;
-                server.connections.insert(token, Connection::new(control, token));
-            }
+        let accepted = limits::accept_all(self, next, |server, control| match &mut server.waiting {
+            Some(waiting) if !own::is_own(&control) => waiting.push(control),
+            _ => server.take(control),
         });
         if let Err(errno) = accepted {
-            let open = self.connections.len();
+            let open = open(self);
             let why = format_args!("{open} netlink sockets are open, another one waits: {errno}");
             self.pause.begin(&self.epoll, self.listener.as_fd(), why);
+        }
+    }
+
+    fn take(&mut self, control: OwnedFd) {
+        let token = self.next_token;
+        if self.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
+            self.next_token += TOKENS;
+            self.connections.insert(token, Connection::new(control, token));
         }
     }
 

@@ -1,5 +1,6 @@
 //! FRR programs the router: zebra with its FPM plugin, staticd, bgpd and ldpd as Debian ships them.
 
+mod newer;
 mod restart;
 
 use std::{
@@ -48,6 +49,8 @@ struct Frr {
     directory: tempfile::TempDir,
     /// How zebra is started, if not by itself: `underpass exec`.
     exec: Vec<String>,
+    /// What every program of FRR is started by, if not by itself: one that has another FRR at `/usr`.
+    around: Vec<String>,
     running: Vec<(&'static str, Child)>,
 }
 
@@ -57,7 +60,7 @@ impl Frr {
         let directory = tempfile::tempdir().unwrap();
         give(directory.path());
         let exec = exec.iter().map(|&word| word.to_owned()).collect();
-        Self { namespace: namespace.clone(), directory, exec, running: Vec::new() }
+        Self { namespace: namespace.clone(), directory, exec, around: Vec::new(), running: Vec::new() }
     }
 
     fn path(&self, name: &str) -> String {
@@ -66,18 +69,21 @@ impl Frr {
 
     fn start(&mut self, daemon: &'static str, configuration: &str) {
         fs::write(self.path(daemon), configuration).unwrap();
-        let program_of = format!("{DAEMONS}/{daemon}");
-        let mut command = match daemon {
-            "zebra" if !self.exec.is_empty() => {
-                let mut command = self.namespace.command(program());
-                command.args(&self.exec).args(["--", &program_of]);
-                command
-            }
-            _ => self.namespace.command(&program_of),
-        };
+        let mut words = self.around.clone();
+        if daemon == "zebra" && !self.exec.is_empty() {
+            words.push(program().display().to_string());
+            words.extend(self.exec.iter().cloned().chain(["--".to_owned()]));
+        }
+        words.push(format!("{DAEMONS}/{daemon}"));
+        let mut command = self.namespace.command(&words[0]);
+        command.args(&words[1..]);
         command.args(["-P", "0", "--vty_socket"]).arg(self.directory.path());
         command.args(["-z", &self.path("zserv"), "-i", &self.path(&format!("{daemon}.pid"))]);
-        command.args(["-f", &self.path(daemon), "--log", &format!("file:{}", self.path("log"))]);
+        command.args(["--log", &format!("file:{}", self.path("log"))]);
+        // In FRR 10 these two have no file of their own.
+        if self.around.is_empty() || !["mgmtd", "staticd"].contains(&daemon) {
+            command.args(["-f", &self.path(daemon)]);
+        }
         match daemon {
             "zebra" => command.args(["-M", "dplane_fpm_nl"]),
             "ldpd" => command.arg("--ctl_socket").arg(self.directory.path()),
@@ -94,8 +100,9 @@ impl Frr {
 
     /// Commands of `vtysh`, each of which must be taken.
     fn vtysh(&self, commands: &[&str]) -> String {
-        let mut vtysh = Command::new("vtysh");
-        vtysh.arg("--vty_socket").arg(self.directory.path());
+        let words = [self.around.clone(), vec!["vtysh".to_owned()]].concat();
+        let mut vtysh = Command::new(&words[0]);
+        vtysh.args(&words[1..]).arg("--vty_socket").arg(self.directory.path());
         for command in commands {
             vtysh.args(["-c", command]);
         }

@@ -23,6 +23,8 @@ mod managers;
 mod mpls;
 mod mtu;
 mod net;
+#[path = "../newer/mod.rs"]
+mod newer;
 mod programs;
 mod restart;
 mod top;

@@ -97,7 +97,7 @@ pub(crate) fn use_kind(router: &mut Router, kind: Kind) {
 fn make_fallback(router: &mut Router, kind: Kind, name: &str) -> Result<(), RequestError> {
     let tunnel = device(kind);
     let mac = |index: u32| if kind.ethernet() { [0; 6] } else { own_mac(index) };
-    let index = if router.live.is_some() { 0 } else { router.links.free_index() };
+    let index = if router.live.is_some() { 0 } else { router.links.index_for(name) };
     let link = Link {
         flags: first_flags(&tunnel.parameters) as u32,
         mtu: if kind == Kind::Sit { 1480 } else { tunnel.default_mtu() },

@@ -125,7 +125,12 @@ pub(super) fn parse(
 ) -> Result<(Rule, bool), RequestError> {
     let short = refuse("Invalid msg length");
     request.fixed::<HEADER>().map_err(|_| short)?;
-    let (header, attributes) = request.parse::<HEADER, MAX>(policy, Validate::Liberal)?;
+    // Linux says no more of an attribute that is wrong by itself; what is refused here alone is named.
+    let said = |error: RequestError| match error.errno {
+        libc::EOPNOTSUPP => error,
+        _ => RequestError { message: Some("Error parsing msg".into()), ..error },
+    };
+    let (header, attributes) = request.parse::<HEADER, MAX>(policy, Validate::Liberal).map_err(said)?;
     let [_, dst_len, src_len, tos, table, _, _, action, a, b, c, d] = header;
     let flags = u32::from_ne_bytes([a, b, c, d]);
     let source = prefix(&attributes, FRA_SRC, src_len, family).ok_or(refuse("Invalid source address"))?;
@@ -235,7 +240,7 @@ fn dscp(attributes: &Attributes<'_, MAX>, tos: u8) -> Result<Option<(u8, u8)>, R
     const LARGEST: u8 = 63;
     let (value, mask) = (attributes.get(FRA_DSCP), attributes.get(FRA_DSCP_MASK));
     if let Some(beyond) = [value, mask].into_iter().flatten().find(|given| given.u8() > LARGEST) {
-        return Err(RequestError::new(ERANGE, "integer out of range").at(beyond.offset));
+        return Err(RequestError::new(ERANGE, "Error parsing msg").at(beyond.offset));
     }
     let Some(value) = value else {
         let without = "Cannot specify DSCP mask without DSCP value";
