@@ -331,6 +331,22 @@ def labels(case, facts, difference, here):
 
 
 @purpose("The sender hears of what does not go on")
+def cut_below_labels(case, facts, difference, here):
+    # What is too long with its labels, and may be cut.
+    frames = difference.more.get("here") or []
+    if difference.more.get("there") or len(frames) < 2:
+        return False
+    cut = set()
+    for frame in frames:
+        below = [layer for layer in describe.layers(frame)[1:] if layer[0] != "mpls"]
+        if below == describe.layers(frame)[1:] or below[0][0] != "ip4" or not int(below[0][1]["frag"], 16) & 0x3FFF:
+            return False
+        cut.add(tuple(below[0][1][key] for key in ("src", "dst", "id")))
+    came = {tuple(values[key] for key in ("src", "dst", "id")) for layers in inputs(difference) for name, values in layers if name == "ip4"}
+    return len(cut) == 1 and cut <= came
+
+
+@purpose("The sender hears of what does not go on")
 def into_vrf(case, facts, difference, here):
     # By a label into a VRF, its hop limit its own and used up: Linux sends it with hop limit 0.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))
@@ -615,6 +631,13 @@ def shorter_quoted(case, facts, difference, here):
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[0] != 6 or "routing" in dict(told[3]):
         return False
+    quoted = told[3][0][1]
+    if quoted["next"] == 134 and quoted["hops"] in (220, 221):
+        # The EtherType stands where next header and hop limit are. The router quotes it as it came.
+        for layers in tried(case, difference):
+            outer, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+            if outer and routing and routing["type"] == 3 and routing["left"] and outer["src"] == quoted["src"] and outer["dst"] in facts.own:
+                return True
     part = copy.copy(difference)
     for _, port, frame in here["out"]:
         ours = error(bytes.fromhex(frame))
@@ -825,6 +848,26 @@ def last_entry(case, facts, difference, here):
     return False
 
 
+@purpose("A reduced list is taken at addresses that are no SIDs")
+def unread_tlvs(case, facts, difference, here):
+    # TLVs that do not fill the SRH, at which Linux does not look.
+    if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
+        return False
+    for layers in inputs(difference):
+        outer, routing = dict(layers[:4]).get("ip6"), dict(layers[:4]).get("routing")
+        if outer and routing and outer["dst"] in facts.own and routing["type"] == 4 and routing["left"]:
+            data = bytes.fromhex(routing["data"])
+            if not fills(data[4 + 16 * (data[0] + 1) :], 1):
+                return True
+    return False
+
+
+def segments(routing):
+    """The addresses that an SRH lists."""
+    data = bytes.fromhex(routing["data"])[4:]
+    return [str(ipaddress.ip_address(data[n : n + 16])) for n in range(0, len(data) - 15, 16)]
+
+
 @purpose("A route with segments leads each packet by its own link")
 def remembered(case, facts, difference, here):
     # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
@@ -850,6 +893,8 @@ def remembered(case, facts, difference, here):
             if any(name == "routing" and values["type"] == 3 for name, values in layers):
                 # Compressed: where the packet went before.
                 last += [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6" and facts.leads(values["dst"], "encap rpl ")]
+                # Or the segment that a SID has sent it to.
+                last += [to for came in inputs(difference) for name, values in came if name == "routing" and values["type"] == 4 for to in segments(values) if facts.leads(to, "encap rpl ")]
             found.append(
                 layers[1][0] == "ip6"
                 and any(facts.leads(goal, r"encap (seg6|rpl) |nhid") for goal in goals + last)
@@ -1650,6 +1695,12 @@ def uncounted(case, facts, difference, here):
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
 def no_room(case, facts, difference, here):
     a, b = pair(difference)
+    sent = difference.more.get("there") or []
+    if len(sent) == 1 and not difference.more.get("here"):
+        # A tag in the middle of the packet, which is sent as a frame.
+        pushed = any(re.search(r"filter add dev tun\d ingress .*vlan push ", line) for line in facts.lines)
+        came = any(sent[0][:12] in bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [])
+        return pushed and came and bool(here["drops"].get("tc-edit")) and [name for name, _ in describe.layers(sent[0])[:2]] == ["eth", "vlan"]
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
 
 
