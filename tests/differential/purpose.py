@@ -66,7 +66,8 @@ class Facts:
                 except ValueError:
                     pass  # A line that is wrong.
             if "link add" in line and " type " in line:
-                self.tunnels[words[words.index("add") + 1]] = words[words.index("type") + 1]
+                # A second is wrong.
+                self.tunnels.setdefault(words[words.index("add") + 1], words[words.index("type") + 1])
 
     def leads(self, address, what):
         """Whether some route to `address` has a line that matches `what`."""
@@ -113,10 +114,13 @@ def fou_quote(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not re.search(r"icmp\((3,3|1,4)\)/quoted ip[46]$", describe.chain(b)):
         return False
-    quoted = next((values for name, values in describe.layers(b) if name == "udp"), {})
+    at = next(n for n, (name, _) in enumerate(describe.layers(b)) if name == "icmp")
+    quoted = next((values for name, values in describe.layers(b)[at:] if name == "udp"), {})
     if quoted.get("dport") not in (5555, 5556, 5557, 5558, 5559):
         return False
-    return (changed(a, b) or {"no"}) - OWN <= {"quoted ip4.len", "quoted ip6.len"}
+    # A tunnel that it goes into chooses its source port and its sum.
+    outside = {"udp.sport", "udp.sum"} if any(name == "udp" for name, _ in describe.layers(b)[:at]) else set()
+    return (changed(a, b) or {"no"}) - OWN - outside <= {"quoted ip4.len", "quoted ip6.len"}
 
 
 @purpose("Host unreachable quotes the packet as it came")
@@ -1271,6 +1275,17 @@ def overwritten(case, facts, difference, here):
 
 
 @purpose("A mirrored packet is sent as it was")
+def advanced_in_place(case, facts, difference, here):
+    # The SRH of a packet that goes on, of which a copy came to a SID.
+    a, b = pair(difference)
+    if a is None or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    of = changed(a, b) or set()
+    left = [next((values["left"] for name, values in describe.layers(frame) if name == "routing"), None) for frame in (a, b)]
+    return "routing.left" in of and of <= {"routing.left", "ip6.dst"} and left[0] == left[1] - 1
+
+
+@purpose("A mirrored packet is sent as it was")
 def changed_in_place(case, facts, difference, here):
     # Of the packet and its copy Linux sends one: a SID has changed the destination of both, and of the other its sender hears.
     if not difference.kind.startswith("packets in another order") or not any("mirred ingress mirror" in line for line in facts.lines):
@@ -1359,6 +1374,20 @@ def asked_in_vain(case, facts, difference, here):
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
     return 0 < more <= 3 * (len(gateways) + 2 * redirects)
+
+
+@purpose("The router answers for itself")
+def asked_through_tunnel(case, facts, difference, here):
+    # Or that go into it, to where they are lost.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.packets", "stats64.tx.bytes") or facts.tunnels.get(link) not in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp"):
+        return False
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    sums = {(0, 0)}
+    for size in [72, 72, 72, 28, 28, 28] * redirects:
+        sums |= {(n + 1, total + size) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
 
 
 @purpose("The router answers for itself")
@@ -1464,9 +1493,9 @@ def sent_and_dropped(case, facts, difference, here):
     kind = facts.tunnels.get(link)
     if difference.more.get("when") != "shows" or kind not in ("ipip", "sit", "gre", "gretap", "ip6tnl", "ip6gre", "ip6gretap", "bareudp"):
         return False
-    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
+    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police|redirect)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
         return False
-    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel", reason))
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel|mirred-loop", reason))
     more = int(difference.ours[0]) - int(difference.linux[0])
     if key in ("stats64.tx.errors", "stats64.tx.dropped"):
         return 0 < -more <= dropped
@@ -1745,7 +1774,8 @@ def no_room_counted(case, facts, difference, here):
     if None in counts or not (difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at)):
         return False
     (packets, drops), (own_packets, own_drops) = ([int(number) for number in count.group(2, 3)] for count in counts)
-    return 0 <= packets - own_packets <= dropped and 0 <= own_drops - drops <= dropped
+    # An action behind it may drop what it has given a tag.
+    return 0 <= packets - own_packets <= dropped and drops - own_drops <= dropped and own_drops - drops <= dropped
 
 
 @purpose("What is not supported is refused")
