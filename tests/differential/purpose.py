@@ -724,6 +724,15 @@ def pad1_errors(case, facts, difference, here):
     return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= sum(has_pad1(layers) for layers in tried(case, difference))
 
 
+@purpose("A Pad1 TLV is one byte")
+def pad1_into_tunnel(case, facts, difference, here):
+    # The filters of a tunnel that a SID sends it to see it.
+    if not re.search(r" dev tun\d ", difference.what + " "):
+        return False
+    came = [layers[1:] for layers in tried(case, difference) if len(layers) > 1 and has_pad1(layers)]
+    return bool(came) and counts_more(difference, list(goes_on(came)))
+
+
 @purpose("A malformed routing header is not taken for none")
 def counted_as_error(case, facts, difference, here):
     # Where Linux sends nothing either, for want of a neighbour.
@@ -1776,6 +1785,18 @@ def no_room_counted(case, facts, difference, here):
     (packets, drops), (own_packets, own_drops) = ([int(number) for number in count.group(2, 3)] for count in counts)
     # An action behind it may drop what it has given a tag.
     return 0 <= packets - own_packets <= dropped and drops - own_drops <= dropped and own_drops - drops <= dropped
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def transport_inside(case, facts, difference, here):
+    # A packet inside another: what goes into the guest comes from packet sockets.
+    if not difference.kind.startswith("shows tc -s: ") or not any(re.search(r"(cmp|nbyte)\([^)]* layer 2 ", line) for line in facts.lines):
+        return False
+    lines = [[re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt .*", line) for line in side] for side in (difference.linux, difference.ours)]
+    if len(lines[0]) != 1 or len(lines[1]) != 1 or None in lines[0] + lines[1]:
+        return False
+    inside = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
+    return 0 < abs(int(lines[0][0][2]) - int(lines[1][0][2])) <= inside
 
 
 @purpose("What is not supported is refused")
