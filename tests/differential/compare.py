@@ -61,6 +61,9 @@ def holes(frame, own, tunnels=True):
     if len(frame) < 14:
         return found
     kind, at = int.from_bytes(frame[12:14], "big"), 14
+    if frame[2] & 1 and frame[4:6] == frame[10:12] == b"\x02\x00":
+        # `mpls mac_push` has put a label before the Ethernet header.
+        kind, at = int.from_bytes(frame[16:18], "big"), 18
     for _ in range(12):
         if kind in (0x8100, 0x88A8) and at + 4 <= len(frame):
             kind, at = int.from_bytes(frame[at + 2 : at + 4], "big"), at + 4

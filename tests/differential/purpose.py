@@ -66,7 +66,8 @@ class Facts:
                 except ValueError:
                     pass  # A line that is wrong.
             if "link add" in line and " type " in line:
-                self.tunnels[words[words.index("add") + 1]] = words[words.index("type") + 1]
+                # A second is wrong.
+                self.tunnels.setdefault(words[words.index("add") + 1], words[words.index("type") + 1])
 
     def leads(self, address, what):
         """Whether some route to `address` has a line that matches `what`."""
@@ -113,10 +114,13 @@ def fou_quote(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not re.search(r"icmp\((3,3|1,4)\)/quoted ip[46]$", describe.chain(b)):
         return False
-    quoted = next((values for name, values in describe.layers(b) if name == "udp"), {})
+    at = next(n for n, (name, _) in enumerate(describe.layers(b)) if name == "icmp")
+    quoted = next((values for name, values in describe.layers(b)[at:] if name == "udp"), {})
     if quoted.get("dport") not in (5555, 5556, 5557, 5558, 5559):
         return False
-    return (changed(a, b) or {"no"}) - OWN <= {"quoted ip4.len", "quoted ip6.len"}
+    # A tunnel that it goes into chooses its source port and its sum.
+    outside = {"udp.sport", "udp.sum"} if any(name == "udp" for name, _ in describe.layers(b)[:at]) else set()
+    return (changed(a, b) or {"no"}) - OWN - outside <= {"quoted ip4.len", "quoted ip6.len"}
 
 
 @purpose("Host unreachable quotes the packet as it came")
@@ -328,6 +332,22 @@ def labels(case, facts, difference, here):
         any(layers[1:2] and layers[1][0] in ("mpls", "vlan") and any(n == "mpls" for n, _ in layers) for layers in tried(case, difference))
         or any("encap mpls" in line for line in facts.lines) and facts.leads(told[3][0][1]["dst"], "encap mpls|nhid")
     ) and (told[0] == 4 or told[1:3] != (3, 4))
+
+
+@purpose("The sender hears of what does not go on")
+def cut_below_labels(case, facts, difference, here):
+    # What is too long with its labels, and may be cut.
+    frames = difference.more.get("here") or []
+    if difference.more.get("there") or len(frames) < 2:
+        return False
+    cut = set()
+    for frame in frames:
+        below = [layer for layer in describe.layers(frame)[1:] if layer[0] != "mpls"]
+        if below == describe.layers(frame)[1:] or below[0][0] != "ip4" or not int(below[0][1]["frag"], 16) & 0x3FFF:
+            return False
+        cut.add(tuple(below[0][1][key] for key in ("src", "dst", "id")))
+    came = {tuple(values[key] for key in ("src", "dst", "id")) for layers in inputs(difference) for name, values in layers if name == "ip4"}
+    return len(cut) == 1 and cut <= came
 
 
 @purpose("The sender hears of what does not go on")
@@ -615,6 +635,13 @@ def shorter_quoted(case, facts, difference, here):
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[0] != 6 or "routing" in dict(told[3]):
         return False
+    quoted = told[3][0][1]
+    if quoted["next"] == 134 and quoted["hops"] in (220, 221):
+        # The EtherType stands where next header and hop limit are. The router quotes it as it came.
+        for layers in tried(case, difference):
+            outer, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+            if outer and routing and routing["type"] == 3 and routing["left"] and outer["src"] == quoted["src"] and outer["dst"] in facts.own:
+                return True
     part = copy.copy(difference)
     for _, port, frame in here["out"]:
         ours = error(bytes.fromhex(frame))
@@ -695,6 +722,15 @@ def pad1_errors(case, facts, difference, here):
     if difference.more.get("key") not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", difference.more["link"]):
         return False
     return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= sum(has_pad1(layers) for layers in tried(case, difference))
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1_into_tunnel(case, facts, difference, here):
+    # The filters of a tunnel that a SID sends it to see it.
+    if not re.search(r" dev tun\d ", difference.what + " "):
+        return False
+    came = [layers[1:] for layers in tried(case, difference) if len(layers) > 1 and has_pad1(layers)]
+    return bool(came) and counts_more(difference, list(goes_on(came)))
 
 
 @purpose("A malformed routing header is not taken for none")
@@ -825,6 +861,26 @@ def last_entry(case, facts, difference, here):
     return False
 
 
+@purpose("A reduced list is taken at addresses that are no SIDs")
+def unread_tlvs(case, facts, difference, here):
+    # TLVs that do not fill the SRH, at which Linux does not look.
+    if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
+        return False
+    for layers in inputs(difference):
+        outer, routing = dict(layers[:4]).get("ip6"), dict(layers[:4]).get("routing")
+        if outer and routing and outer["dst"] in facts.own and routing["type"] == 4 and routing["left"]:
+            data = bytes.fromhex(routing["data"])
+            if not fills(data[4 + 16 * (data[0] + 1) :], 1):
+                return True
+    return False
+
+
+def segments(routing):
+    """The addresses that an SRH lists."""
+    data = bytes.fromhex(routing["data"])[4:]
+    return [str(ipaddress.ip_address(data[n : n + 16])) for n in range(0, len(data) - 15, 16)]
+
+
 @purpose("A route with segments leads each packet by its own link")
 def remembered(case, facts, difference, here):
     # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
@@ -850,6 +906,8 @@ def remembered(case, facts, difference, here):
             if any(name == "routing" and values["type"] == 3 for name, values in layers):
                 # Compressed: where the packet went before.
                 last += [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6" and facts.leads(values["dst"], "encap rpl ")]
+                # Or the segment that a SID has sent it to.
+                last += [to for came in inputs(difference) for name, values in came if name == "routing" and values["type"] == 4 for to in segments(values) if facts.leads(to, "encap rpl ")]
             found.append(
                 layers[1][0] == "ip6"
                 and any(facts.leads(goal, r"encap (seg6|rpl) |nhid") for goal in goals + last)
@@ -1226,6 +1284,17 @@ def overwritten(case, facts, difference, here):
 
 
 @purpose("A mirrored packet is sent as it was")
+def advanced_in_place(case, facts, difference, here):
+    # The SRH of a packet that goes on, of which a copy came to a SID.
+    a, b = pair(difference)
+    if a is None or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    of = changed(a, b) or set()
+    left = [next((values["left"] for name, values in describe.layers(frame) if name == "routing"), None) for frame in (a, b)]
+    return "routing.left" in of and of <= {"routing.left", "ip6.dst"} and left[0] == left[1] - 1
+
+
+@purpose("A mirrored packet is sent as it was")
 def changed_in_place(case, facts, difference, here):
     # Of the packet and its copy Linux sends one: a SID has changed the destination of both, and of the other its sender hears.
     if not difference.kind.startswith("packets in another order") or not any("mirred ingress mirror" in line for line in facts.lines):
@@ -1314,6 +1383,20 @@ def asked_in_vain(case, facts, difference, here):
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
     return 0 < more <= 3 * (len(gateways) + 2 * redirects)
+
+
+@purpose("The router answers for itself")
+def asked_through_tunnel(case, facts, difference, here):
+    # Or that go into it, to where they are lost.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.packets", "stats64.tx.bytes") or facts.tunnels.get(link) not in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp"):
+        return False
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    sums = {(0, 0)}
+    for size in [72, 72, 72, 28, 28, 28] * redirects:
+        sums |= {(n + 1, total + size) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
 
 
 @purpose("The router answers for itself")
@@ -1419,9 +1502,9 @@ def sent_and_dropped(case, facts, difference, here):
     kind = facts.tunnels.get(link)
     if difference.more.get("when") != "shows" or kind not in ("ipip", "sit", "gre", "gretap", "ip6tnl", "ip6gre", "ip6gretap", "bareudp"):
         return False
-    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
+    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police|redirect)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
         return False
-    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel", reason))
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel|mirred-loop", reason))
     more = int(difference.ours[0]) - int(difference.linux[0])
     if key in ("stats64.tx.errors", "stats64.tx.dropped"):
         return 0 < -more <= dropped
@@ -1650,6 +1733,12 @@ def uncounted(case, facts, difference, here):
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
 def no_room(case, facts, difference, here):
     a, b = pair(difference)
+    sent = difference.more.get("there") or []
+    if len(sent) == 1 and not difference.more.get("here"):
+        # A tag in the middle of the packet, which is sent as a frame.
+        pushed = any(re.search(r"filter add dev tun\d ingress .*vlan push ", line) for line in facts.lines)
+        came = any(sent[0][:12] in bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [])
+        return pushed and came and bool(here["drops"].get("tc-edit")) and [name for name, _ in describe.layers(sent[0])[:2]] == ["eth", "vlan"]
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
 
 
@@ -1694,7 +1783,20 @@ def no_room_counted(case, facts, difference, here):
     if None in counts or not (difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at)):
         return False
     (packets, drops), (own_packets, own_drops) = ([int(number) for number in count.group(2, 3)] for count in counts)
-    return 0 <= packets - own_packets <= dropped and 0 <= own_drops - drops <= dropped
+    # An action behind it may drop what it has given a tag.
+    return 0 <= packets - own_packets <= dropped and drops - own_drops <= dropped and own_drops - drops <= dropped
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def transport_inside(case, facts, difference, here):
+    # A packet inside another: what goes into the guest comes from packet sockets.
+    if not difference.kind.startswith("shows tc -s: ") or not any(re.search(r"(cmp|nbyte)\([^)]* layer 2 ", line) for line in facts.lines):
+        return False
+    lines = [[re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt .*", line) for line in side] for side in (difference.linux, difference.ours)]
+    if len(lines[0]) != 1 or len(lines[1]) != 1 or None in lines[0] + lines[1]:
+        return False
+    inside = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
+    return 0 < abs(int(lines[0][0][2]) - int(lines[1][0][2])) <= inside
 
 
 @purpose("What is not supported is refused")

@@ -30,6 +30,8 @@ drops! {
     EthernetTruncated = "ethernet-truncated",
     /// Sent to another station's MAC address.
     OtherHost = "other-host",
+    /// An IEEE 802.3 frame, with a length for an EtherType.
+    EthernetLength = "ethernet-length",
     /// An EtherType that the router does not handle.
     EtherTypeUnknown = "ethertype-unknown",
     /// The VLAN tag matches no configured VLAN.

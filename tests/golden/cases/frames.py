@@ -4,7 +4,7 @@ import struct
 
 from ipaddress import ip_address
 
-from scapy.all import ICMP, IP, UDP, Dot1Q, Ether, IPOption, Raw
+from scapy.all import ICMP, IP, UDP, Dot1AD, Dot1Q, Ether, IPOption, Raw
 from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
     ICMPv6EchoRequest,

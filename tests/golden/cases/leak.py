@@ -60,6 +60,12 @@ Case(
         ("no route, IPv6", ether(ip6("2001:db8:8::1") / udp())),
     ],
 )
+Case(
+    "leak/error-no-address",
+    "An error of a VRF without an IPv4 address that leaves by a route outside of it.",
+    VRF + ["ip addr del 198.51.100.1/24 dev p1"],
+    [("no route, IPv4", "p1", back / ip4("203.0.120.1", src=SOURCE4) / udp()), ("TTL 1, IPv4", "p1", back / ip4("203.0.120.1", src=SOURCE4, ttl=1) / udp())],
+)
 long4, long6 = ip4(flags="DF") / udp(1372), ip6() / udp(1352)
 Case(
     "leak/too-big",

@@ -39,6 +39,18 @@ for kind in ["pfifo", "pfifo limit 1", "bfifo limit 1000", "pfifo_fast", "fq_cod
         sized(300, 1000, 28, 1400) + [("IPv6", ip6() / udp())],
     )
 queues(
+    "fq_codel-filtered",
+    "fq_codel: where it has a filter, that sees what has to wait for nobody, too.",
+    ["tc qdisc add dev p1 root handle 1: fq_codel", "tc filter add dev p1 parent 1: protocol ip matchall action drop"],
+    sized(300) + [("IPv6", ip6() / udp())],
+)
+queues(
+    "fq_codel-redirected",
+    "fq_codel: what an action sends there has to wait for nobody either.",
+    ["tc qdisc add dev p1 root handle 1: fq_codel", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress redirect dev p1"],
+    sized(300, 28),
+)
+queues(
     "prio-filters",
     "prio: filters lead to bands.",
     ["tc qdisc add dev p1 root handle 1: prio bands 4", port(2001, "1:1"), port(2002, "1:4"), port(2003, "1:9")],

@@ -841,6 +841,28 @@ for kind in ("ipip", "gre", "sit", "ip6tnl", "ip6gre"):
             [("by p1", "p1", Ether(dst=P1, src=N1) / outer / inside), ("by p0", "p0", ether(outer / inside))],
             links=True,
         )
+    Case(
+        f"tunnel/{kind}/bound-enslaved",
+        f"{kind}: what comes in by a VRF is for a tunnel that is bound to the link in it as for any other, except by sit.",
+        [
+            "ip link add vrf1 type vrf table 100",
+            "ip link set vrf1 up",
+            "ip link set p1 master vrf1",
+            *tunnel(kind, mode),
+            f"ip link add tun2 type {kind} remote {far} {mode} dev p1",
+            "ip link set tun2 addrgenmode none",
+            "ip link set tun2 up",
+        ],
+        [("by p1", "p1", Ether(dst=P1, src=N1) / outer / inside)],
+        links=True,
+    )
+Case(
+    "tunnel/sit/bound-elsewhere",
+    "sit: a tunnel without addresses takes what comes in by another link, too.",
+    tunnel("sit", "dev p0", ends=""),
+    [(f"by {port}", port, Ether(dst=mac, src=N1) / IP(src="198.51.100.9", dst="198.51.100.1", proto=41) / ip6("2001:db8:5::77", src=IN6) / udp()) for port, mac in [("p0", P0), ("p1", P1)]],
+    links=True,
+)
 for kind, first, second in [("ipip", "", "dev p0"), ("sit", "encap gue encap-sport 7777 encap-dport 5555", "dev p0"), ("gre", "", "dev p0")]:
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
     outer = bytes(outer4({"ipip": 4, "sit": 41, "gre": 47}[kind], Raw(b"\0\0\x08\0" if kind == "gre" else b"") / small))[:60]

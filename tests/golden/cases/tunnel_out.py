@@ -460,6 +460,26 @@ for kind in ["gretap", "ip6gretap"]:
         links=False,
     )
 
+UNKNOWN = [("of no type that is known", 0xC633), ("with a length", 0x05DC), ("of ARP", 0x0806), ("with labels", 0x8847)]
+Case(
+    "tunnel/gretap/other-station-type",
+    "out of gretap: frames for another station, of a type that nobody takes, are counted as dropped",
+    tunnel("gretap"),
+    listed((what, out4(47, gre(Ether(dst="02:00:00:00:99:99", src=FAR_MAC, type=kind) / Raw(bytes(60))))) for what, kind in UNKNOWN),
+    links=True,
+)
+Case(
+    "tunnel/gre/tagged",
+    "out of gre: what has a tag for an EtherType is taken if that gives only a priority",
+    tunnel("gre"),
+    listed(
+        (f"{what}, {name}", out4(47, gre(tag / packet, proto=0x8100)))
+        for what, tag in [("a priority", Dot1Q(vlan=0, prio=3)), ("a VLAN", Dot1Q(vlan=5)), ("no type that is known", Dot1Q(vlan=0, type=0xC633))]
+        for name, packet in [("IPv4", in4()), ("IPv6", in6())]
+    ),
+    links=True,
+)
+
 Case(
     "tunnel/ip6tnl/no-way-vrf",
     "A tunnel in a VRF, whose packets have no way: what the sender hears comes from the VRF, if it does not leave there.",

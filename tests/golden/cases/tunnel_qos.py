@@ -226,6 +226,21 @@ case(
     (IN,),
 )
 case(
+    "ingress/from-port-tagged",
+    "A tag that gives only a priority is taken off there, too.",
+    "ipip",
+    [
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol all matchall action mirred ingress redirect dev tun1",
+    ],
+    [
+        (f"{what}, {name}", "p0", Ether(dst=P0, src=N0) / tag / packet / udp())
+        for what, tag in [("a priority", Dot1Q(vlan=0, prio=3)), ("a priority of a provider", Dot1AD(vlan=0, prio=3)), ("a VLAN", Dot1Q(vlan=5))]
+        for name, packet in [("IPv4", ip4()), ("IPv6", ip6())]
+    ],
+    (),
+)
+case(
     "ingress/push-ethernet",
     "What comes out gets an Ethernet header, and is sent by a port.",
     "ipip",

@@ -2,6 +2,7 @@
 
 use underpass_packet::ethernet;
 
+use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::input::not_ip;
 use crate::path::{ipv4, ipv6};
@@ -18,7 +19,15 @@ const VLAN_ID: u16 = 0x0fff;
 #[cold]
 pub(crate) fn of_other_station(header: &ethernet::Header, packet: &[u8], answers: bool) -> (Verdict, usize) {
     if !header.is_multicast() {
-        return (Verdict::drop(DropReason::OtherHost), packet.len());
+        let verdict = match header.ethertype.get() {
+            ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS => {
+                Verdict::drop(DropReason::OtherHost)
+            }
+            ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::OtherHost),
+            // Linux looks for who takes such frames first, and counts what nobody does.
+            ethertype => not_ip(ethertype, packet, false, answers),
+        };
+        return (verdict, packet.len());
     }
     let checked = match header.ethertype.get() {
         ethernet::IPV6 => ipv6::check(packet).map(|checked| checked.len),
@@ -43,6 +52,19 @@ pub(crate) fn group(meta: &mut PacketMeta) -> Verdict {
 /// Whether a frame's tag names no VLAN.
 pub(crate) fn is_priority_tag(packet: &[u8]) -> bool {
     packet.first_chunk().is_some_and(|control| u16::from_be_bytes(*control) & VLAN_ID == 0)
+}
+
+/// Takes the priority tag off a packet whose Ethernet header, with this EtherType, is no longer there: the EtherType then.
+pub(crate) fn without_priority(packet: &mut Packet, ethertype: u16) -> u16 {
+    let tagged =
+        matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN) && is_priority_tag(packet.bytes());
+    match packet.bytes().first_chunk::<TAG_LEN>() {
+        Some(&[_, _, high, low]) if tagged => {
+            packet.pull(TAG_LEN);
+            u16::from_be_bytes([high, low])
+        }
+        _ => ethertype,
+    }
 }
 
 /// Takes the priority tag off a frame, which the packet is behind its addresses and first EtherType.

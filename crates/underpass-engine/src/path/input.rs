@@ -51,9 +51,17 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
             Verdict::Untag
         }
         ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::VlanUnknown),
+        // Linux: `eth_type_trans`, after which LLC takes it.
+        0..=LONGEST if packet.first_chunk() != Some(&NO_LLC) => Verdict::drop(DropReason::EthernetLength),
         _ => Verdict::drop(DropReason::EtherTypeUnknown),
     }
 }
+
+/// The largest EtherType that is a length: IEEE 802.3 section 3.2.6.
+const LONGEST: u16 = 0x05ff;
+
+/// What a frame with a length begins with that has no LLC header, as those of IPX had none.
+const NO_LLC: [u8; 2] = [0xff; 2];
 
 /// The EtherType of a packet on the slow path.
 #[inline(always)]

@@ -65,7 +65,10 @@ fn source4(
     let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source4);
     // What the host sends arrives by a link that has no addresses.
     let of_instance = || view.links().filter(is_inside).find_map(|link| link.source4);
-    leaving.unwrap_or_else(of_vrf).or_else(of_links).or_else(of_instance)
+    let in_vrf = view.links().any(|link| link.vrf && is_inside(&link));
+    // `inet_select_addr`: of a VRF's links, or none.
+    let elsewhere = || if in_vrf { None } else { of_links() };
+    leaving.unwrap_or_else(of_vrf).or_else(elsewhere).or_else(of_instance)
 }
 
 /// What a route by this link says of the source, or the next hop: Linux's `fib_result_prefsrc`.

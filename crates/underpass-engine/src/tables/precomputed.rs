@@ -154,7 +154,9 @@ impl PrecomputedDecap {
     pub(super) fn is_for(&self, kind: TunnelKind, tunnel_match: TunnelMatch, ingress: Ingress) -> bool {
         let key = if self.has_key { Some(self.key) } else { None };
         let found = TunnelMatch { local: self.local, remote: self.remote, key };
-        self.kind == kind && found == tunnel_match && ingress.is(self.bound)
+        let meant =
+            if kind == TunnelKind::Sit { ingress.is(self.bound) } else { ingress.is_device(self.bound) };
+        self.kind == kind && found == tunnel_match && meant
     }
 
     /// What kind of tunnel it is of.

@@ -129,4 +129,10 @@ impl Ingress {
             Some(TunnelBound::Instance(instance)) => instance == self.instance,
         }
     }
+
+    /// The same of what looks at the device alone, which is the VRF's where the link is in one: Linux's `vrf_ip_rcv`.
+    #[inline(always)]
+    pub(super) fn is_device(self, bound: Option<TunnelBound>) -> bool {
+        self.is(bound) && !(matches!(bound, Some(TunnelBound::Link(_))) && self.in_vrf)
+    }
 }

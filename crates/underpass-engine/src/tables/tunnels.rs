@@ -256,8 +256,12 @@ impl TunnelTable {
                 }
                 let bound = tunnel.config.bound;
                 // One that is bound to the link comes before all others. For sit (`ipip6_tunnel_lookup`) one that is
-                // bound to none is as good, and one that is bound elsewhere is none.
-                if ingress.is(bound) && (bound.is_some() || kind == TunnelKind::Sit) {
+                // bound to none is as good, and one that is bound elsewhere is none, if it has an address.
+                let meant = match kind {
+                    TunnelKind::Sit => class == Class::Neither || ingress.is(bound),
+                    _ => bound.is_some() && ingress.is_device(bound),
+                };
+                if meant {
                     return Some((TunnelId(id), tunnel));
                 }
                 let takes = candidate.is_none() || class == Class::Both && first_added;

@@ -19,8 +19,8 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::find::{
-    Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, is_foreign, is_local4, is_refused,
-    is_tunnelled, key_of, not_forwarded, protocol_of,
+    Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, inside_of, is_foreign, is_local4,
+    is_refused, is_tunnelled, key_of, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::hook::note_input;
@@ -418,9 +418,13 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         path.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
         return Verdict::ClassifyIngress;
     }
-    if !taken {
-        return Verdict::drop(not_forwarded(other));
-    }
+    let inside = match taken {
+        true => inside,
+        false => match inside_of(&mut meta.packet, other) {
+            Ok(inside) => inside,
+            Err(reason) => return Verdict::drop(reason),
+        },
+    };
     come_out(path, view, meta, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
 }
 

@@ -8,6 +8,7 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::path::group::without_priority;
 use crate::path::rules::{self, is_own6};
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
@@ -240,12 +241,17 @@ pub(crate) fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u
 /// An EtherType that nothing has.
 const RESERVED_TYPE: u16 = 0xffff;
 
-/// Why a packet is dropped that has come out of a tunnel, with an EtherType of which the router forwards nothing. Linux has a
-/// use for ARP, though not there.
-pub(crate) fn not_forwarded(ethertype: u16) -> DropReason {
-    match ethertype {
-        ethernet::ARP => DropReason::TunnelPayload,
-        _ => DropReason::EtherTypeUnknown,
+/// What a packet is that has come out of a tunnel with this EtherType; one of a priority tag is taken off. `Err`: the router
+/// forwards nothing of its EtherType. Linux has a use for ARP, though not there.
+#[cold]
+pub(crate) fn inside_of(packet: &mut Packet, ethertype: u16) -> Result<InnerProtocol, DropReason> {
+    match without_priority(packet, ethertype) {
+        ethernet::IPV4 => Ok(InnerProtocol::Ip4),
+        ethernet::IPV6 => Ok(InnerProtocol::Ip6),
+        ethernet::MPLS => Ok(InnerProtocol::Mpls),
+        ethernet::ARP => Err(DropReason::TunnelPayload),
+        ethernet::VLAN | ethernet::SERVICE_VLAN => Err(DropReason::VlanUnknown),
+        _ => Err(DropReason::EtherTypeUnknown),
     }
 }
 

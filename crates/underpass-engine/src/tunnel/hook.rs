@@ -26,7 +26,7 @@ use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::come_out;
 use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, is_inside, refuse_out};
-use crate::tunnel::find::not_forwarded;
+use crate::tunnel::find::inside_of;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
 use crate::worker::hook::{Classified, apply_type, classify_at_hook, key_of, place_of};
@@ -331,11 +331,9 @@ fn come_in<const COUNT: bool>(
                 ethertype = type_of(meta.packet.bytes());
                 meta.packet.pull(ethernet::Header::LEN.min(meta.packet.len()));
             }
-            match ethertype {
-                ethernet::IPV4 => InnerProtocol::Ip4,
-                ethernet::IPV6 => InnerProtocol::Ip6,
-                ethernet::MPLS => InnerProtocol::Mpls,
-                other => return Verdict::drop(not_forwarded(other)),
+            match inside_of(&mut meta.packet, ethertype) {
+                Ok(inside) => inside,
+                Err(reason) => return Verdict::drop(reason),
             }
         }
     };

@@ -80,8 +80,9 @@ impl FqCodel {
         self.filters = config.filters;
     }
 
+    /// `TCQ_F_CAN_BYPASS`, which `tc_new_tfilter` takes away.
     pub(super) fn can_bypass(&self) -> bool {
-        self.limit >= 1
+        self.limit >= 1 && self.filters.is_none()
     }
 
     /// `fq_codel_classify`: a queue.

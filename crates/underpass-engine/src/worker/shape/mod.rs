@@ -265,7 +265,7 @@ pub(crate) fn burst_to_qdisc<const COUNT: bool, T: Trace>(
     bytes
 }
 
-/// Puts a packet into the qdisc before the port of a link, behind those that are in the port's queue.
+/// Sends a packet by the qdisc before the port of a link, behind those that are in the port's queue.
 pub(crate) fn queue_at_port<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -274,7 +274,7 @@ pub(crate) fn queue_at_port<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Enqueued {
     collect(path, view, trace);
-    put_into_qdisc(path, view, (root, Place::Port(link)), packet, Origin::Here, trace)
+    wait_in_qdisc(path, view, (root, Place::Port(link)), packet, Origin::Here, trace)
 }
 
 /// Puts a packet into a qdisc, or drops it.
@@ -481,7 +481,7 @@ pub(crate) fn leave_by<const COUNT: bool, T: Trace>(
         }
         (None, _) if link.ifb => dequeue(path, view, Place::Ifb(id), packet, Origin::Here, trace),
         (Some(root), Some(_)) => {
-            put_into_qdisc(path, view, (root, Place::Port(id)), packet, Origin::Here, trace);
+            wait_in_qdisc(path, view, (root, Place::Port(id)), packet, Origin::Here, trace);
         }
         (None, Some(_)) => dequeue(path, view, Place::Port(id), packet, Origin::Here, trace),
         (_, None) => path.drop(packet, DropReason::NoPort, trace),
