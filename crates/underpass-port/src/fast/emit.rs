@@ -131,6 +131,8 @@ pub(super) struct Emit {
     pub(super) flow: Label,
     /// What is in the packet for a SID goes on by itself, IPv4 or IPv6.
     pub(super) either: Label,
+    /// IPv4 comes out of a tunnel, and IPv6.
+    pub(super) comes_out: [Label; 2],
     pub(super) classify: Label,
     pub(super) police: Label,
     pub(super) act: Label,
@@ -145,6 +147,7 @@ impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
         let [either, classify, police, act, policed] = std::array::from_fn(|_| p.label());
+        let comes_out = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
         Self {
             p,
@@ -158,6 +161,7 @@ impl Emit {
             fold,
             flow,
             either,
+            comes_out,
             classify,
             police,
             act,
