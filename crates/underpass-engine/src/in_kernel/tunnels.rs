@@ -24,14 +24,15 @@ pub const OPEN_PORT: u16 = PORT;
 pub const OPEN_LABEL: u16 = LABEL;
 /// Over IPv6: the flow label is that of the flow.
 pub const OPEN_HASH_LABEL: u16 = HASH_LABEL;
+/// There is a checksum of UDP.
+pub const OPEN_SUM: u16 = UDP_SUM;
 /// The outer header is IPv6.
 pub const OUTER_IPV6: u16 = OVER_IPV6;
 /// The ECN of the packet inside is not seen.
 pub const OPEN_NO_ECN: u16 = NO_ECN;
 
 /// What programs do not write.
-const NEEDS_MORE: u16 =
-    CLOSED | HOOKED | ADDRESS | UDP_SUM | GRE_SUM | REMOTE_SUM | REMOTE_GRE_SUM | SEQUENCE;
+const NEEDS_MORE: u16 = CLOSED | HOOKED | ADDRESS | GRE_SUM | REMOTE_SUM | REMOTE_GRE_SUM | SEQUENCE;
 
 /// The longest outer header that programs put before packets: IPv6, an encapsulation limit, UDP, GUE, GRE with a key.
 pub const LONGEST_OUTER: usize = 40 + 8 + 8 + 4 + 8;

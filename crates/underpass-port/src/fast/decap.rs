@@ -42,7 +42,7 @@ const LIMIT: i16 = 8;
 pub(super) mod udp {
     pub(super) const DESTINATION: i16 = 2;
     pub(in super::super) const LENGTH: i16 = 4;
-    pub(super) const CHECKSUM: i16 = 6;
+    pub(in super::super) const CHECKSUM: i16 = 6;
     pub(in super::super) const LEN: i16 = 8;
 }
 
@@ -167,8 +167,12 @@ impl Emit {
         p.add(R1, -i32::from(ETHERNET));
         p.load(Size::Double, R2, R10, stack::LENGTH);
         p.jump_if_register(R1, When::NotEqual, R2, action);
+        let unchecked = p.label();
         p.load(Size::Half, R1, R7, udp::CHECKSUM);
-        p.jump_if(R1, When::NotEqual, 0, action);
+        p.jump_if(R1, When::Equal, 0, unchecked);
+        self.check_datagram(over6, action);
+        let p = &mut self.p;
+        p.here(unchecked);
         // The address, if it is for one alone.
         let any = p.label();
         let (size, parts, local): (_, &[i16], _) = if over6 {

@@ -5,8 +5,8 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::counters::SENT;
 use underpass_engine::in_kernel::records::MissCause;
 use underpass_engine::in_kernel::tunnels::{
-    LONGEST_OUTER, OPEN_DF, OPEN_HASH_LABEL, OPEN_LABEL, OPEN_NO_ECN, OPEN_PORT, OPEN_TOS, OPEN_TTL,
-    OUTER_IPV6,
+    LONGEST_OUTER, OPEN_DF, OPEN_HASH_LABEL, OPEN_LABEL, OPEN_NO_ECN, OPEN_PORT, OPEN_SUM, OPEN_TOS,
+    OPEN_TTL, OUTER_IPV6,
 };
 use underpass_packet::{ethernet, protocol};
 
@@ -71,6 +71,12 @@ impl Emit {
         }
         // What the outer header takes over: of TOS, TTL, and don't fragment or the flow label.
         self.inherit(inside6);
+        let unchecked = self.p.label();
+        self.p.load(Size::Half, R1, R9, template::OPEN);
+        self.p.compute(R1, Do::And, OPEN_SUM.into());
+        self.p.jump_if(R1, When::Equal, 0, unchecked);
+        self.may_be_summed(inside6, action);
+        self.p.here(unchecked);
         // The source port, or the flow label.
         let by_flow = self.p.label();
         self.p.load(Size::Half, R1, R9, template::OPEN);
@@ -261,11 +267,12 @@ impl Emit {
         p.load(Size::Half, R1, R4, template::OPEN);
         p.jump_if(R1, When::Bits, OUTER_IPV6.into(), six);
         self.fill_outer4();
+        self.fill_udp(false);
         self.p.jump(filled);
         self.p.here(six);
         self.fill_outer6();
+        self.fill_udp(true);
         self.p.here(filled);
-        self.fill_udp();
     }
 
     /// Of an IPv4 header: `write_ipv4`.
@@ -341,8 +348,8 @@ impl Emit {
         self.write_ethertype(ethernet::IPV6);
     }
 
-    /// Of a UDP header, if there is one: length and source port. R7 leads to the frame, before and then.
-    fn fill_udp(&mut self) {
+    /// Of a UDP header, if there is one: length, source port and checksum. R7 leads to the frame, before and then.
+    fn fill_udp(&mut self, over6: bool) {
         let [none, fixed, gone, there] = std::array::from_fn(|_| self.p.label());
         let p = &mut self.p;
         p.load(Size::Double, R4, R10, stack::ACTION);
@@ -369,6 +376,19 @@ impl Emit {
         p.here(gone);
         self.drop(DropReason::NoHeadroom);
         self.p.here(there);
+        let p = &mut self.p;
+        let unchecked = p.label();
+        p.load(Size::Half, R1, R4, template::OPEN);
+        p.compute(R1, Do::And, OPEN_SUM.into());
+        p.jump_if(R1, When::Equal, 0, unchecked);
+        p.load(Size::Double, R3, R10, stack::LENGTH);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R3, Do::Add, R2);
+        p.compute_with(R3, Do::Subtract, R5);
+        p.copy(R2, R5);
+        p.add(R2, ETHERNET.into());
+        self.write_sum(over6);
+        self.p.here(unchecked);
         self.reach_for_sure(ETHERNET.into());
         self.p.here(none);
     }

@@ -224,7 +224,9 @@ impl Runner {
             protocol::IPV4 => "IPv4",
             _ => "IPv6",
         };
-        format!("{what} out of {}{limit}", if over6 { "IPv6" } else { "IPv4" })
+        let udp = if over6 { 54 } else { 34 } + if limit.is_empty() { 0 } else { 8 };
+        let sum = if what == "UDP" && (at(udp + 6), at(udp + 7)) != (0, 0) { ", sum" } else { "" };
+        format!("{what} out of {}{limit}{sum}", if over6 { "IPv6" } else { "IPv4" })
     }
 
     /// Fills the buckets that the filters of a device take from.

@@ -6,6 +6,7 @@ use underpass_engine::tables::{
     FouPayload, FouPort, GreFields, LinkId, NextHopId, SourcePort, Tunnel, TunnelBound, TunnelKind,
     TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
+use underpass_packet::checksum::Sum;
 use underpass_packet::{IntoBytes, ethernet, gre, ipv4, protocol, udp};
 
 use crate::random::Random;
@@ -77,7 +78,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
         gue: random.below(2) == 0,
         source_port,
         destination_port: PORTS[random.below(4) as usize],
-        checksum: random.below(8) == 0,
+        checksum: random.below(3) == 0,
         remote_checksum: random.below(8) == 0,
     };
     let tos = random.next() as u8;
@@ -174,8 +175,21 @@ pub fn around(
         }
         let source = if random.below(4) == 0 { 4444 } else { random.next() as u16 };
         let mut header = udp::Header::new(source, port.port, 8 + bytes.len() as u16);
-        if random.below(15) == 0 {
-            header.checksum = (random.next() as u16).into();
+        let pseudo = match (tunnel.remote, tunnel.local) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                Sum::pseudo_ipv4(from.octets(), to.octets(), protocol::UDP, header.length.get())
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                Sum::pseudo_ipv6(from.octets(), to.octets(), protocol::UDP, header.length.get().into())
+            }
+            _ => Sum::new(),
+        };
+        match random.below(15) {
+            0 => header.checksum = (random.next() as u16).into(),
+            // As it is where a device is to finish it.
+            1 => header.checksum = pseudo.fold().into(),
+            2..7 => header.checksum = pseudo.add_bytes(header.as_bytes()).add_bytes(&bytes).checksum().into(),
+            _ => {}
         }
         bytes.splice(0..0, header.as_bytes().iter().copied());
         protocol = protocol::UDP;
