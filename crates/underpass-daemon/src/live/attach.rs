@@ -1,8 +1,9 @@
 //! Which devices are attached, and what their frames go by: driver and queues.
 
+mod made;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -12,11 +13,9 @@ use std::{
 
 use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
-use underpass_netlink::tunnel;
 use underpass_port::{
     keep::Keep,
-    live::{Device, LONGEST, LivePort},
-    tun::{ROUTER_MAC, TunKind, TunPort},
+    live::{Device, LONGEST},
 };
 
 use super::{
@@ -27,7 +26,7 @@ use super::{
     filters::Watch,
     kept::KeptFrames,
     variables,
-    worker::{Handle, Order, Sent},
+    worker::{Handle, Order},
 };
 use crate::kernel::Made;
 
@@ -129,28 +128,6 @@ impl Attachments {
         self.kept.keep()
     }
 
-    /// Makes the device that stands for the host.
-    ///
-    /// # Errors
-    /// There is one of that name already, or the right to make it is missing.
-    pub fn make_host(&mut self, workers: &[Handle]) -> io::Result<()> {
-        let port = self.free_port();
-        let several = workers.len() > 1;
-        let mut index = 0;
-        for worker in workers {
-            let queue = TunPort::open(HOST, TunKind::Tun, several)?;
-            if index == 0 {
-                index = underpass_port::index_of(HOST)?;
-                self.sysctls.host_device(HOST, false);
-                device::set_mtu(HOST, HOST_MTU)?;
-                device::set_up(HOST)?;
-            }
-            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue)), Sent::Forwarded));
-        }
-        self.hosts.insert(0, (index, port));
-        Ok(())
-    }
-
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
@@ -247,146 +224,6 @@ impl Attachments {
     /// Other devices than before are to be left to the kernel.
     pub fn look_again(&mut self) {
         self.seen = None;
-    }
-
-    /// Serves the devices of VRFs that the router has made, and no longer those that are gone.
-    fn update_hosts(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
-        let vrfs: Vec<(u32, String)> = router
-            .links()
-            .filter(|link| link.vrf_table().is_some() && !self.hosts.contains_key(&link.index))
-            .map(|link| (link.index, link.name.clone()))
-            .collect();
-        for (index, name) in vrfs {
-            // Of the kernel's own there is none.
-            let Some(first) = made.take(index) else { continue };
-            self.sysctls.host_device(&name, true);
-            let port = self.serve(first, (TunKind::Tap, Sent::Forwarded), workers);
-            self.hosts.insert(index, (index, port));
-        }
-        for (vrf, (index, port)) in &self.hosts {
-            if router.link(*index).is_some_and(|link| link.attached != Some(*port)) {
-                router.set_host_port(*vrf, *index, Some((*port, ROUTER_MAC)));
-                let _ = router.attach(*index, Some(*port));
-            }
-        }
-        self.update_host(router, workers);
-        let gone: Vec<u32> =
-            self.hosts.keys().copied().filter(|vrf| *vrf != 0 && router.link(*vrf).is_none()).collect();
-        for vrf in gone {
-            let Some((index, port)) = self.hosts.remove(&vrf) else { continue };
-            router.set_host_port(vrf, index, None);
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
-        }
-    }
-
-    /// Makes the device that stands for the host anew if somebody has deleted it.
-    fn update_host(&mut self, router: &mut Router, workers: &[Handle]) {
-        if let Some(&(index, port)) = self.hosts.get(&0) {
-            // Before the kernel has reported it it is no link either.
-            if router.link(index).is_some() || !device::is_gone(index, HOST) {
-                return;
-            }
-            tracing::warn!(
-                "{HOST} was deleted: it is made anew, as this host's packets into encapsulations need it"
-            );
-            self.hosts.remove(&0);
-            router.set_host_port(0, index, None);
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.ports.remove(&port.0);
-        }
-        if let Err(error) = self.make_host(workers) {
-            tracing::error!("{HOST}: {error}: it is tried again when a link changes");
-        }
-    }
-
-    /// Gives each worker a queue of a device that the router has made, the first of which is there.
-    fn serve(&mut self, first: TunPort, (kind, sent): (TunKind, Sent), workers: &[Handle]) -> PortId {
-        let (port, name) = (self.free_port(), first.name().to_owned());
-        let mut queues = vec![first];
-        while queues.len() < workers.len() {
-            match TunPort::open(&name, kind, true) {
-                Ok(queue) => queues.push(queue),
-                Err(error) => {
-                    tracing::error!("{name}: {error}");
-                    break;
-                }
-            }
-        }
-        for (worker, queue) in workers.iter().zip(queues) {
-            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue)), sent));
-        }
-        port
-    }
-
-    /// Serves the devices of tunnels, and no longer those that are gone.
-    fn update_tunnels(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
-        let tunnels: Vec<(u32, tunnel::Kind)> = router
-            .links()
-            .filter_map(|link| match link.kind {
-                LinkKind::Tunnel(kind) => Some((link.index, kind)),
-                _ => None,
-            })
-            .collect();
-        for (index, kind) in tunnels {
-            if let Some(first) = made.take(index) {
-                let kind = if kind.ethernet() { TunKind::Tap } else { TunKind::Tun };
-                self.sysctls.forwards(first.name());
-                let port = self.serve(first, (kind, Sent::Wrapped), workers);
-                self.tunnels.insert(index, port);
-            }
-            if let Some(port) = self.tunnels.get(&index) {
-                let _ = router.attach(index, Some(*port));
-            }
-        }
-        let gone: Vec<u32> =
-            self.tunnels.keys().copied().filter(|index| router.link(*index).is_none()).collect();
-        for index in gone {
-            let Some(port) = self.tunnels.remove(&index) else { continue };
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
-        }
-    }
-
-    /// Gives dummies ports, and takes back those of dummies that are gone.
-    fn follow_dummies(&mut self, router: &mut Router, workers: &[Handle]) {
-        let dummies = router.links().filter(|link| link.kind == LinkKind::Dummy).map(|link| link.index);
-        for index in dummies.collect::<Vec<_>>() {
-            let port = self.dummies.get(&index).copied().unwrap_or_else(|| self.free_port());
-            self.dummies.insert(index, port);
-            let _ = router.swallow(index, port);
-        }
-        let gone = self.dummies.extract_if(.., |index, _| router.link(*index).is_none());
-        for (_, port) in gone.collect::<Vec<_>>() {
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
-        }
-    }
-
-    /// The device by which the host sends what is looked up in a table: that of the table's VRF.
-    pub fn host_device(&self, router: &Router, table: u32) -> Option<u32> {
-        let vrf = router.links().find(|link| link.vrf_table() == Some(table)).map_or(0, |link| link.index);
-        self.hosts.get(&vrf).map(|(index, _)| *index)
-    }
-
-    /// Follows which devices are in VRFs of the router's.
-    fn update_slaves(&mut self, router: &Router) {
-        let slaves: BTreeMap<u32, String> = router
-            .links()
-            .filter(|link| link.master.is_some_and(|master| self.hosts.contains_key(&master)))
-            .map(|link| (link.index, link.name.clone()))
-            .collect();
-        for (index, name) in &self.slaves {
-            if !slaves.contains_key(index) {
-                self.sysctls.set_free(name);
-            }
-        }
-        for (index, name) in &slaves {
-            if !self.slaves.contains_key(index) {
-                self.sysctls.enslaved(name);
-            }
-        }
-        self.slaves = slaves;
     }
 
     fn update_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch) {

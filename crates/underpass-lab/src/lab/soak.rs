@@ -3,6 +3,7 @@
 
 mod account;
 mod churn;
+mod descriptors;
 mod mutate;
 mod network;
 mod traffic;
@@ -428,7 +429,7 @@ impl Soak<'_> {
             self.churns.iter().map(|churn| churn.killed.load(Relaxed)).sum::<u64>(),
             self.faults.values().sum::<u64>(),
             last.memory as f64 / f64::from(1 << 20),
-            last.descriptors,
+            last.descriptors.count(),
             totals.dropped,
             totals.held,
             last.stats.fast_path.hits,
@@ -479,8 +480,10 @@ impl Soak<'_> {
                 last.memory
             ));
         }
-        if last.descriptors > warm.descriptors {
-            self.problems.push(format!("{} descriptors became {}", warm.descriptors, last.descriptors));
+        let [before, now] = [&warm, &last].map(|account| account.descriptors.count());
+        if now > before {
+            let more = last.descriptors.since(&warm.descriptors);
+            self.problems.push(format!("{before} descriptors became {now}: {more}"));
         }
     }
 
@@ -527,12 +530,13 @@ impl Soak<'_> {
             }
         }
         println!(
-            "memory of r1: {} bytes after the warm-up, {} at the end ({:+.2} %); descriptors: {}, {}",
+            "memory of r1: {} bytes after the warm-up, {} at the end ({:+.2} %); descriptors: {}, {} {}",
             warm.memory,
             last.memory,
             100.0 * (last.memory as f64 / warm.memory as f64 - 1.0),
-            warm.descriptors,
-            last.descriptors
+            warm.descriptors.count(),
+            last.descriptors.count(),
+            last.descriptors.since(&warm.descriptors)
         );
         for worker in &last.stats.workers {
             println!(

@@ -14,6 +14,7 @@ use crate::xdp::assembler::{Do, Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, 
 pub(super) const GET_SMP_PROCESSOR_ID: i32 = 8;
 pub(super) const REDIRECT: i32 = 23;
 pub(super) const SKB_LOAD_BYTES: i32 = 26;
+pub(super) const CSUM_DIFF: i32 = 28;
 pub(super) const SKB_CHANGE_TAIL: i32 = 38;
 pub(super) const SKB_PULL_DATA: i32 = 39;
 pub(super) const SKB_ADJUST_ROOM: i32 = 50;
@@ -112,6 +113,8 @@ pub(super) mod stack {
     pub(in super::super) const FILTERS: i16 = -320;
     /// What they say.
     pub(in super::super) const HELD: i16 = -328;
+    /// Bytes of the datagram that is summed.
+    pub(in super::super) const SUMMED: i16 = -336;
 }
 
 /// Bytes of the header of a frame.
@@ -127,10 +130,13 @@ pub(super) struct Emit {
     pub(super) find: Label,
     pub(super) walk: Label,
     pub(super) part: Label,
+    pub(super) sum: Label,
     pub(super) fold: Label,
     pub(super) flow: Label,
     /// What is in the packet for a SID goes on by itself, IPv4 or IPv6.
     pub(super) either: Label,
+    /// IPv4 comes out of a tunnel, and IPv6.
+    pub(super) comes_out: [Label; 2],
     pub(super) classify: Label,
     pub(super) police: Label,
     pub(super) act: Label,
@@ -143,8 +149,9 @@ pub(super) struct Emit {
 
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
-        let [find, walk, part, fold, flow, miss] = std::array::from_fn(|_| p.label());
+        let [find, walk, part, sum, fold, flow, miss] = std::array::from_fn(|_| p.label());
         let [either, classify, police, act, policed] = std::array::from_fn(|_| p.label());
+        let comes_out = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
         Self {
             p,
@@ -155,9 +162,11 @@ impl Emit {
             find,
             walk,
             part,
+            sum,
             fold,
             flow,
             either,
+            comes_out,
             classify,
             police,
             act,

@@ -1,11 +1,14 @@
-//! Into a tunnel over IPv4: IPIP, SIT, GRE with and without a key, each behind UDP (foo-over-UDP, GUE) too, without checksums.
+//! Into a tunnel: IPIP, SIT, ip6tnl, GRE with and without a key, each behind UDP (foo-over-UDP, GUE) too, without checksums.
 //! As `encap_fast` of the engine's `tunnel/encap.rs`.
 
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::counters::SENT;
 use underpass_engine::in_kernel::records::MissCause;
-use underpass_engine::in_kernel::tunnels::{LONGEST_OUTER, OPEN_DF, OPEN_PORT, OPEN_TOS, OPEN_TTL};
-use underpass_packet::ethernet;
+use underpass_engine::in_kernel::tunnels::{
+    LONGEST_OUTER, OPEN_DF, OPEN_HASH_LABEL, OPEN_LABEL, OPEN_NO_ECN, OPEN_PORT, OPEN_SUM, OPEN_TOS,
+    OPEN_TTL, OUTER_IPV6,
+};
+use underpass_packet::{ethernet, protocol};
 
 use super::decap::udp;
 use super::emit::{ETHERNET, Emit, stack};
@@ -25,8 +28,11 @@ mod template {
     pub(super) const PORTS: i16 = 24;
     pub(super) const PORT_COUNT: i16 = 26;
     pub(super) const ROOM: i16 = 28;
-    pub(super) const HEADER: i32 = 32;
+    pub(super) const HEADER: i16 = 32;
 }
+
+/// The bits of a flow label.
+const FLOW_LABEL: i32 = 0xf_ffff;
 
 impl Emit {
     /// Puts an outer header before the packet in the frame, as the action in R9 says: `encap_fast`.
@@ -60,12 +66,21 @@ impl Emit {
         p.load(Size::Double, R1, R10, stack::LENGTH);
         p.compute_with(R1, Do::Add, R2);
         p.jump_if(R1, When::Greater, 0xffff, too_long);
-        // What the outer header takes over: of TOS, don't fragment and TTL, a byte each.
+        if inside6 {
+            self.is_nobodys_else(action);
+        }
+        // What the outer header takes over: of TOS, TTL, and don't fragment or the flow label.
         self.inherit(inside6);
-        // The source port.
+        let unchecked = self.p.label();
+        self.p.load(Size::Half, R1, R9, template::OPEN);
+        self.p.compute(R1, Do::And, OPEN_SUM.into());
+        self.p.jump_if(R1, When::Equal, 0, unchecked);
+        self.may_be_summed(inside6, action);
+        self.p.here(unchecked);
+        // The source port, or the flow label.
         let by_flow = self.p.label();
         self.p.load(Size::Half, R1, R9, template::OPEN);
-        self.p.compute(R1, Do::And, OPEN_PORT.into());
+        self.p.compute(R1, Do::And, (OPEN_PORT | OPEN_HASH_LABEL).into());
         self.p.jump_if(R1, When::Equal, 0, by_flow);
         if inside6 {
             self.hash6(header)
@@ -73,6 +88,15 @@ impl Emit {
             self.hash4(header)
         };
         let p = &mut self.p;
+        let (labels, ports) = (p.label(), p.label());
+        p.load(Size::Half, R1, R9, template::OPEN);
+        p.jump_if(R1, When::Bits, OPEN_HASH_LABEL.into(), labels);
+        p.jump(ports);
+        p.here(labels);
+        p.copy(R1, R0);
+        p.compute(R1, Do::ShiftRight, 12);
+        p.store(Size::Double, R10, stack::FAMILY, R1);
+        p.here(ports);
         p.load(Size::Half, R1, R9, template::PORT_COUNT);
         p.compute_with(R0, Do::Multiply, R1);
         p.compute(R0, Do::ShiftRight, 32);
@@ -102,7 +126,7 @@ impl Emit {
         let p = &mut self.p;
         p.load(Size::Double, R5, R10, stack::ACTION);
         p.point(R5, R5);
-        p.add(R5, template::HEADER);
+        p.add(R5, template::HEADER.into());
         p.load(Size::Double, R4, R10, stack::AT);
         self.copy_in(ETHERNET.into(), LONGEST_OUTER, Size::Word);
         self.fill_outer();
@@ -114,8 +138,34 @@ impl Emit {
         p.load(Size::Word, R2, R2, template::COUNTER);
         p.load(Size::Double, R4, R10, stack::LENGTH);
         self.count(R2, R4);
-        self.write_ethertype(ethernet::IPV4);
         self.finish();
+    }
+
+    /// Jumps if the IPv6 packet in the frame, to which R7 leads, goes into a tunnel over IPv6, as the template in R9 says,
+    /// and may have an encapsulation limit or comes from its other end. Changes R1 and R2.
+    fn is_nobodys_else(&mut self, otherwise: Label) {
+        let p = &mut self.p;
+        let fine = p.label();
+        p.load(Size::Half, R1, R9, template::OPEN);
+        p.compute(R1, Do::And, OUTER_IPV6.into());
+        p.jump_if(R1, When::Equal, 0, fine);
+        p.load(Size::Byte, R1, R7, ETHERNET + ip6::NEXT);
+        for extension in [
+            protocol::HOP_BY_HOP,
+            protocol::ROUTING,
+            protocol::FRAGMENT,
+            protocol::AUTHENTICATION,
+            protocol::DESTINATION_OPTIONS,
+        ] {
+            p.jump_if(R1, When::Equal, extension.into(), otherwise);
+        }
+        for half in [0, 8] {
+            p.load(Size::Double, R1, R7, ETHERNET + ip6::SOURCE + half);
+            p.load(Size::Double, R2, R9, template::HEADER + ip6::DESTINATION + half);
+            p.jump_if_register(R1, When::NotEqual, R2, fine);
+        }
+        p.jump(otherwise);
+        p.here(fine);
     }
 
     /// Jumps if tunnels are the workers' now. Changes R1.
@@ -131,8 +181,8 @@ impl Emit {
     }
 
     /// Notes what an outer header is to take over of the packet in the frame, to which R7 leads, by what is open in that
-    /// of the template in R9: the TOS in [`stack::FIRST`], the TTL in [`stack::HOPS`] or 0, don't fragment in
-    /// [`stack::FAMILY`].
+    /// of the template in R9: the TOS in [`stack::FIRST`], the TTL in [`stack::HOPS`] or 0, don't fragment or the flow label
+    /// in [`stack::FAMILY`].
     fn inherit(&mut self, inside6: bool) {
         let p = &mut self.p;
         if inside6 {
@@ -141,7 +191,10 @@ impl Emit {
             p.compute(R1, Do::ShiftRight, 4);
             p.compute(R1, Do::And, 0xff);
             p.load(Size::Byte, R2, R7, ETHERNET + ip6::HOPS);
-            p.set(R3, 0);
+            // Of what goes into IPv4 never.
+            p.load(Size::Word, R3, R7, ETHERNET);
+            p.swap(R3, 32);
+            p.compute(R3, Do::And, FLOW_LABEL);
         } else {
             p.load(Size::Byte, R1, R7, ETHERNET + ip4::TOS);
             p.load(Size::Byte, R2, R7, ETHERNET + ip4::TTL);
@@ -150,27 +203,35 @@ impl Emit {
         }
         p.load(Size::Half, R4, R9, template::OPEN);
         // ECN, but that congestion experienced becomes ECT(0).
-        let (own_tos, own_ttl, own_df) = (p.label(), p.label(), p.label());
+        let [own_tos, whole, own_ttl, own_df, over6] = std::array::from_fn(|_| p.label());
         p.copy(R5, R1);
         p.compute(R5, Do::And, 3);
         p.copy(R0, R5);
         p.compute(R0, Do::ShiftRight, 1);
         p.compute(R0, Do::Xor, 3);
         p.compute_with(R5, Do::And, R0);
-        p.compute(R1, Do::And, 0xfc);
         p.jump_if(R4, When::Bits, OPEN_TOS.into(), own_tos);
         p.load(Size::Byte, R1, R9, template::TOS);
-        p.compute(R1, Do::And, 0xfc);
         p.here(own_tos);
+        p.jump_if(R4, When::Bits, OPEN_NO_ECN.into(), whole);
+        p.compute(R1, Do::And, 0xfc);
         p.compute_with(R1, Do::Or, R5);
+        p.here(whole);
         p.store(Size::Double, R10, stack::FIRST, R1);
         p.add(R2, -1);
         p.jump_if(R4, When::Bits, OPEN_TTL.into(), own_ttl);
         p.set(R2, 0);
         p.here(own_ttl);
         p.store(Size::Double, R10, stack::HOPS, R2);
+        p.jump_if(R4, When::Bits, OUTER_IPV6.into(), over6);
         p.jump_if(R4, When::Bits, OPEN_DF.into(), own_df);
         p.set(R3, 0);
+        p.jump(own_df);
+        p.here(over6);
+        p.jump_if(R4, When::Bits, OPEN_LABEL.into(), own_df);
+        p.load(Size::Word, R3, R9, template::HEADER);
+        p.swap(R3, 32);
+        p.compute(R3, Do::And, FLOW_LABEL);
         p.here(own_df);
         p.store(Size::Double, R10, stack::FAMILY, R3);
     }
@@ -197,8 +258,25 @@ impl Emit {
         self.p.here(there);
     }
 
-    /// Fills in what of the outer header depends on the packet: `write_ipv4`. R7 then leads to the frame.
+    /// Fills in what of the outer header depends on the packet, and the EtherType. R7 then leads to the frame.
     fn fill_outer(&mut self) {
+        let (six, filled) = (self.p.label(), self.p.label());
+        let p = &mut self.p;
+        p.load(Size::Double, R4, R10, stack::ACTION);
+        p.point(R4, R4);
+        p.load(Size::Half, R1, R4, template::OPEN);
+        p.jump_if(R1, When::Bits, OUTER_IPV6.into(), six);
+        self.fill_outer4();
+        self.fill_udp(false);
+        self.p.jump(filled);
+        self.p.here(six);
+        self.fill_outer6();
+        self.fill_udp(true);
+        self.p.here(filled);
+    }
+
+    /// Of an IPv4 header: `write_ipv4`.
+    fn fill_outer4(&mut self) {
         self.reach_for_sure((ETHERNET + ip4::LEN).into());
         let p = &mut self.p;
         p.load(Size::Double, R1, R10, stack::FIRST);
@@ -206,7 +284,6 @@ impl Emit {
         p.load(Size::Double, R1, R10, stack::LENGTH);
         p.load(Size::Double, R2, R10, stack::AT);
         p.compute_with(R1, Do::Add, R2);
-        p.copy(R5, R1);
         p.swap(R1, 16);
         p.store(Size::Half, R7, ETHERNET + ip4::TOTAL, R1);
         // An identification that no packet had lately.
@@ -243,26 +320,76 @@ impl Emit {
         p.compute_with(R1, Do::Add, R2);
         p.compute(R1, Do::Xor, -1);
         p.store(Size::Half, R7, ETHERNET + ip4::CHECKSUM, R1);
-        let (none, fixed) = (p.label(), p.label());
-        p.load(Size::Double, R4, R10, stack::ACTION);
-        p.point(R4, R4);
-        p.load(Size::Byte, R1, R4, template::UDP);
-        p.jump_if(R1, When::Equal, 0, none);
-        p.store(Size::Double, R10, stack::HIGH, R5);
-        self.reach_for_sure((ETHERNET + ip4::LEN + udp::LEN).into());
+        self.write_ethertype(ethernet::IPV4);
+    }
+
+    /// Of an IPv6 header: as `push_outer`.
+    fn fill_outer6(&mut self) {
+        self.reach_for_sure((ETHERNET + ip6::LEN).into());
         let p = &mut self.p;
-        p.load(Size::Double, R5, R10, stack::HIGH);
-        p.add(R5, -i32::from(ip4::LEN));
-        p.swap(R5, 16);
-        p.store(Size::Half, R7, ETHERNET + ip4::LEN + udp::LENGTH, R5);
+        p.load(Size::Double, R1, R10, stack::FIRST);
+        p.compute(R1, Do::ShiftLeft, 20);
+        p.load(Size::Double, R2, R10, stack::FAMILY);
+        p.compute_with(R1, Do::Or, R2);
+        p.compute(R1, Do::Or, 6 << 28);
+        p.swap(R1, 32);
+        p.store(Size::Word, R7, ETHERNET, R1);
+        p.load(Size::Double, R1, R10, stack::LENGTH);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R1, Do::Add, R2);
+        p.add(R1, -i32::from(ip6::LEN));
+        p.swap(R1, 16);
+        p.store(Size::Half, R7, ETHERNET + ip6::PAYLOAD, R1);
+        let own = p.label();
+        p.load(Size::Double, R1, R10, stack::HOPS);
+        p.jump_if(R1, When::Equal, 0, own);
+        p.store(Size::Byte, R7, ETHERNET + ip6::HOPS, R1);
+        p.here(own);
+        self.write_ethertype(ethernet::IPV6);
+    }
+
+    /// Of a UDP header, if there is one: length, source port and checksum. R7 leads to the frame, before and then.
+    fn fill_udp(&mut self, over6: bool) {
+        let [none, fixed, gone, there] = std::array::from_fn(|_| self.p.label());
+        let p = &mut self.p;
         p.load(Size::Double, R4, R10, stack::ACTION);
         p.point(R4, R4);
+        p.load(Size::Byte, R5, R4, template::UDP);
+        p.jump_if(R5, When::Equal, 0, none);
+        p.compute(R5, Do::And, 0x3f);
+        p.compute_with(R7, Do::Add, R5);
+        self.reach_again((ETHERNET + udp::LEN).into(), gone);
+        let p = &mut self.p;
+        p.load(Size::Double, R1, R10, stack::LENGTH);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R1, Do::Add, R2);
+        p.compute_with(R1, Do::Subtract, R5);
+        p.swap(R1, 16);
+        p.store(Size::Half, R7, ETHERNET + udp::LENGTH, R1);
         p.load(Size::Half, R1, R4, template::OPEN);
         p.compute(R1, Do::And, OPEN_PORT.into());
         p.jump_if(R1, When::Equal, 0, fixed);
         p.load(Size::Double, R1, R10, stack::MODE);
-        p.store(Size::Half, R7, ETHERNET + ip4::LEN, R1);
+        p.store(Size::Half, R7, ETHERNET, R1);
         p.here(fixed);
-        p.here(none);
+        p.jump(there);
+        p.here(gone);
+        self.drop(DropReason::NoHeadroom);
+        self.p.here(there);
+        let p = &mut self.p;
+        let unchecked = p.label();
+        p.load(Size::Half, R1, R4, template::OPEN);
+        p.compute(R1, Do::And, OPEN_SUM.into());
+        p.jump_if(R1, When::Equal, 0, unchecked);
+        p.load(Size::Double, R3, R10, stack::LENGTH);
+        p.load(Size::Double, R2, R10, stack::AT);
+        p.compute_with(R3, Do::Add, R2);
+        p.compute_with(R3, Do::Subtract, R5);
+        p.copy(R2, R5);
+        p.add(R2, ETHERNET.into());
+        self.write_sum(over6);
+        self.p.here(unchecked);
+        self.reach_for_sure(ETHERNET.into());
+        self.p.here(none);
     }
 }

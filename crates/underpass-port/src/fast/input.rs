@@ -110,6 +110,7 @@ impl Emit {
         self.input6();
         self.p.here(four);
         self.input4();
+        self.write_comes_out();
     }
 
     /// Has so much of the frame, whose length R2 is, lie together, or all of it.
@@ -170,11 +171,11 @@ impl Emit {
         let blackhole = p.label();
         p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
         p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
-        let (tunnel, miss) = (p.label(), self.miss);
+        let (tunnel, local) = (p.label(), p.label());
         let multipath = p.label();
         p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
         p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
-        p.jump_if(R2, When::Equal, kind::LOCAL.into(), miss);
+        p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
         p.jump_if(R2, When::Equal, kind::END.into(), end);
         p.jump_if(R2, When::Equal, kind::X.into(), end);
         p.jump_if(R2, When::Equal, kind::T.into(), end);
@@ -204,6 +205,8 @@ impl Emit {
 
         self.p.here(tunnel);
         self.enter_tunnel(true);
+        self.p.here(local);
+        self.leave_tunnel(true);
 
         self.p.here(end);
         self.end();
@@ -286,7 +289,7 @@ impl Emit {
         self.p.here(tunnel);
         self.enter_tunnel(false);
         self.p.here(local);
-        self.leave_tunnel();
+        self.leave_tunnel(false);
 
         self.p.here(encapsulate);
         let p = &mut self.p;

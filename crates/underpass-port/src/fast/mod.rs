@@ -18,6 +18,7 @@ mod multipath;
 mod police;
 mod run;
 mod srv6;
+mod sum;
 mod traced;
 mod walk;
 
@@ -100,6 +101,7 @@ fn load_with(
     if hook == Hook::Tcx {
         emit.function_part();
     }
+    emit.function_sum();
     emit.function_fold();
     emit.function_flow();
     let functions = emit.p.functions();

@@ -235,14 +235,19 @@ impl Router {
     /// Adds a route of either family, or changes one.
     fn add_route(&mut self, vrf: usize, random: &mut Random) {
         let mut action = random.below(ACTIONS as u64) as usize;
-        let to_tunnel =
-            (random.below(12) == 0).then(|| tunnels::local(random.below(TUNNELS as u64) as usize));
-        if to_tunnel.is_some() {
+        // To the end of a tunnel, over either family.
+        let end = random.below(TUNNELS as u64) as usize;
+        let (to_tunnel, to_tunnel6) = match random.below(24) {
+            0 | 1 => (Some(tunnels::local(end)), None),
+            2 | 3 => (None, Some(tunnels::local6(end))),
+            _ => (None, None),
+        };
+        if to_tunnel.is_some() || to_tunnel6.is_some() {
             action = LOCAL_ACTION;
         }
         let (id, table) = (self.actions[action].0, usize::from(random.below(4) == 0));
         let of = &mut self.vrfs[vrf];
-        if to_tunnel.is_some() || random.below(3) == 0 {
+        if to_tunnel6.is_none() && (to_tunnel.is_some() || random.below(3) == 0) {
             let len = match random.below(4) {
                 _ if to_tunnel.is_some() => 32,
                 0 => random.below(33) as u8,
@@ -258,6 +263,7 @@ impl Router {
             self.writer.insert4(of.fibs4[table], prefix, len, id);
         } else {
             let len = match random.below(8) {
+                _ if to_tunnel6.is_some() => 128,
                 0 | 1 => random.below(129) as u8,
                 2 => 64,
                 3 => 48,
@@ -265,7 +271,8 @@ impl Router {
                 5 => 8 * random.below(17) as u8,
                 _ => 128,
             };
-            let prefix = Ipv6Addr::from_bits(address6(random).to_bits() & mask(len, 128));
+            let prefix = to_tunnel6.unwrap_or_else(|| address6(random)).to_bits() & mask(len, 128);
+            let prefix = Ipv6Addr::from_bits(prefix);
             of.routes6
                 .retain(|(in_table, route)| (*in_table, route.prefix, route.len) != (table, prefix, len));
             of.routes6.push((table, Route { prefix, len, action }));

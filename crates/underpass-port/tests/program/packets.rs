@@ -17,8 +17,9 @@ const LONGEST: usize = 3300;
 pub fn frame(router: &Router, random: &mut Random) -> (usize, Vec<u8>) {
     let device = random.below(DEVICES as u64) as usize;
     let vrf = router.of_links[device];
-    let (ethertype, packet) = match random.below(20) {
+    let (ethertype, packet) = match random.below(24) {
         0..3 => labels::packet(router, vrf, random),
+        20..24 => tunnelled(router, random),
         3..9 => (ethernet::IPV4, packet4(router, vrf, random, 0)),
         _ => (ethernet::IPV6, packet6(router, vrf, random, 0)),
     };
@@ -192,9 +193,6 @@ fn hops(random: &mut Random) -> u8 {
 }
 
 pub fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {
-    if depth == 0 && random.below(4) == 0 {
-        return tunnelled(router, random);
-    }
     let (protocol, payload) = match random.below(12) {
         0 if depth < 2 => (protocol::IPV4, packet4(router, vrf, random, depth + 1)),
         1 => (random.next() as u8, payload(random)),
@@ -223,8 +221,8 @@ pub fn packet4(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> 
     [header.as_bytes(), &options, &payload].concat()
 }
 
-/// A packet for the end of a tunnel.
-fn tunnelled(router: &Router, random: &mut Random) -> Vec<u8> {
+/// A packet for the end of a tunnel, and its EtherType.
+fn tunnelled(router: &Router, random: &mut Random) -> (u16, Vec<u8>) {
     let number = random.below(TUNNELS as u64) as usize;
     let tunnel = &router.tunnels[number].1;
     let vrf = router.of_links[DEVICES + number];
@@ -239,12 +237,34 @@ fn tunnelled(router: &Router, random: &mut Random) -> Vec<u8> {
         (ethernet::IPV4, packet4(router, vrf, random, 1))
     };
     let (protocol, payload) = tunnels::around(tunnel, inside, &router.ports, random);
-    let (IpAddr::V4(source), IpAddr::V4(target)) = (tunnel.remote, tunnel.local) else { return payload };
-    let source = if source.is_unspecified() { Ipv4Addr::new(10, 9, 8, 7) } else { source };
-    let mut header = ipv4::Header::new(source, target, protocol, hops(random), 20 + payload.len() as u16);
-    header.tos = random.next() as u8;
-    header.fill_checksum(&[]);
-    [header.as_bytes(), &payload].concat()
+    match (tunnel.remote, tunnel.local) {
+        (IpAddr::V6(source), IpAddr::V6(target)) => {
+            let source = match random.below(20) {
+                0 => target,
+                _ if source.is_unspecified() => address6(random),
+                _ => source,
+            };
+            let limit: &[u8] = match random.below(16) {
+                0..6 => &[protocol, 0, 4, 1, 3, 1, 1, 0],
+                6 => &[protocol, 0, 1, 4, 0, 0, 0, 0],
+                _ => &[],
+            };
+            let next = if limit.is_empty() { protocol } else { protocol::DESTINATION_OPTIONS };
+            let payload = [limit, &payload].concat();
+            let mut header = ipv6::Header::new(source, target, next, hops(random), payload.len() as u16);
+            header.set_class_flow(random.next() as u8, random.next() as u32 & 0xf_ffff);
+            (ethernet::IPV6, [header.as_bytes(), &payload].concat())
+        }
+        (IpAddr::V4(source), IpAddr::V4(target)) => {
+            let source = if source.is_unspecified() { Ipv4Addr::new(10, 9, 8, 7) } else { source };
+            let len = 20 + payload.len() as u16;
+            let mut header = ipv4::Header::new(source, target, protocol, hops(random), len);
+            header.tos = random.next() as u8;
+            header.fill_checksum(&[]);
+            (ethernet::IPV4, [header.as_bytes(), &payload].concat())
+        }
+        _ => (random.next() as u16, payload),
+    }
 }
 
 pub fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> Vec<u8> {

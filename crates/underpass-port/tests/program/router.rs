@@ -163,7 +163,8 @@ impl Router {
             Some(Action::Tunnel(TunnelRoute { tunnel, .. })) => {
                 let (_, tunnel) = self.tunnels.iter().find(|(id, _)| id == tunnel).unwrap();
                 let over = tunnel.udp.map_or("", |udp| if udp.gue { " over GUE" } else { " over FOU" });
-                format!("{family} into {:?}{over}", tunnel.kind)
+                let sum = if tunnel.udp.is_some_and(|udp| udp.checksum) { ", sum" } else { "" };
+                format!("{family} into {:?}{over}{sum}", tunnel.kind)
             }
             Some(Action::Discard(_)) => format!("{family} drop"),
             Some(Action::Push(_)) => format!("{family} labelled"),

@@ -11,7 +11,7 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::MissCause;
 use underpass_engine::tables::Writer;
 use underpass_engine::worker::{Burst, Kept, Worker};
-use underpass_packet::protocol;
+use underpass_packet::{ethernet, protocol};
 use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
@@ -209,13 +209,24 @@ impl Runner {
 
     /// A packet for the router has come out of a tunnel.
     fn out_of(&self, kind: String, frame: &[u8]) -> String {
-        match (kind.as_str(), frame.get(23).copied().unwrap_or_default()) {
-            (LOCAL, protocol::UDP) => "out of UDP".to_owned(),
-            (LOCAL, protocol::GRE) => "out of GRE".to_owned(),
-            (LOCAL, protocol::IPV4) => "out of IPIP".to_owned(),
-            (LOCAL, protocol::IPV6) => "out of SIT".to_owned(),
-            _ => kind,
+        if kind != LOCAL {
+            return kind;
         }
+        let over6 = frame.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
+        let at = |at: usize| frame.get(at).copied().unwrap_or_default();
+        let (protocol, limit) = match at(if over6 { 20 } else { 23 }) {
+            protocol::DESTINATION_OPTIONS if over6 => (at(54), ", limit"),
+            protocol => (protocol, ""),
+        };
+        let what = match protocol {
+            protocol::UDP => "UDP",
+            protocol::GRE => "GRE",
+            protocol::IPV4 => "IPv4",
+            _ => "IPv6",
+        };
+        let udp = if over6 { 54 } else { 34 } + if limit.is_empty() { 0 } else { 8 };
+        let sum = if what == "UDP" && (at(udp + 6), at(udp + 7)) != (0, 0) { ", sum" } else { "" };
+        format!("{what} out of {}{limit}{sum}", if over6 { "IPv6" } else { "IPv4" })
     }
 
     /// Fills the buckets that the filters of a device take from.

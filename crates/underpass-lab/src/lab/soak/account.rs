@@ -1,11 +1,13 @@
 //! What a router has taken and counted.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use underpass_daemon::{launch, live::Stats, testbed::Namespace};
 
 use nix::unistd::Pid;
+
+use super::descriptors::Descriptors;
 
 /// A router at one time.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ pub struct Account {
     /// first time. What else is resident is the program itself and rings of the kernel's, which come and go with devices.
     pub memory: u64,
     /// Open descriptors.
-    pub descriptors: usize,
+    pub descriptors: Descriptors,
 }
 
 impl Account {
@@ -25,13 +27,14 @@ impl Account {
     pub fn of(edge: &Namespace, pid: Pid) -> anyhow::Result<Self> {
         let answer = edge.enter(|| underpass_daemon::query::answer(&launch::namespace_socket()?, ""))??;
         let stats: Stats = serde_json::from_str(&answer).context("the router's answer")?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let status = fs::read_to_string(process.join("status"))?;
         let kibibytes =
             status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
         let kibibytes: u64 = kibibytes.context("no RssAnon")?.trim().parse()?;
         let untouched: u64 = stats.workers.iter().map(|worker| worker.untouched_buffer_bytes).sum();
         let memory = (kibibytes << 10) + untouched;
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        let descriptors = Descriptors::of(&process)?;
         Ok(Self { stats, memory, descriptors })
     }
 
