@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::live::stats_path;
 
@@ -29,6 +29,35 @@ pub fn answer_within(socket: &Path, question: &str, patience: Duration) -> anyho
     connection.set_read_timeout(Some(patience))?;
     writeln!(connection, "{question}")?;
     let mut text = String::new();
-    connection.read_to_string(&mut text)?;
+    connection.read_to_string(&mut text).with_context(|| format!("the answer of {}", path.display()))?;
+    ensure!(
+        !text.is_empty(),
+        "the router at {} has ended the connection without an answer: it was too busy to give one in time, or is ending; ask \
+         again",
+        path.display()
+    );
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_answer_is_no_empty_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("router.sock");
+        let listener = UnixListener::bind(stats_path(&socket)).unwrap();
+        let busy = thread::spawn(move || {
+            let (connection, _) = listener.accept()?;
+            BufReader::new(connection).read_line(&mut String::new())
+        });
+        let error = answer(&socket, "state").unwrap_err().to_string();
+        busy.join().unwrap().unwrap();
+        assert!(error.contains("too busy"), "{error}");
+    }
 }

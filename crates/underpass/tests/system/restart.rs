@@ -135,7 +135,9 @@ fn a_router_that_is_killed_is_there_again() {
     let start = Instant::now();
     let router = line.start(&["--state", state_text]);
     let ready = start.elapsed();
-    settle(&line.hosts[0], "10.0.2.2", Duration::from_secs(30)).unwrap();
+    for there in ["10.0.2.2", "fd00:2::2"] {
+        settle(&line.hosts[0], there, Duration::from_secs(30)).unwrap();
+    }
     eprintln!("ready after {ready:?}, packets pass after {:?}", start.elapsed());
     let log = router.log().unwrap();
     assert!(!log.contains("not restored"), "{log}");
