@@ -36,8 +36,9 @@ use crate::tc::{self, TrafficControl};
 use crate::{Client, Protocol, Request, Router, generic, netconf, stats};
 
 /// Asks for the ids of other network namespaces, of which the router knows none.
-const RTM_GETMDB: u16 = 86;
 const RTM_GETNSID: u16 = 90;
+// Ask for groups and VLANs of bridges, buckets of resilient groups, and VNIs: include/uapi/linux/rtnetlink.h.
+const RTM_GETMDB: u16 = 86;
 const RTM_GETVLAN: u16 = 114;
 const RTM_GETNEXTHOPBUCKET: u16 = 118;
 const RTM_GETTUNNEL: u16 = 122;

@@ -1,5 +1,5 @@
-//! Into a tunnel: IPIP, SIT, ip6tnl, GRE with and without a key, each behind UDP (foo-over-UDP, GUE) too, without checksums.
-//! As `encap_fast` of the engine's `tunnel/encap.rs`.
+//! Into a tunnel: IPIP, SIT, ip6tnl, GRE and ip6gre with and without a key, each behind UDP (foo-over-UDP, GUE) too. As
+//! `encap_fast` of the engine's `tunnel/encap.rs`.
 
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::counters::SENT;
