@@ -329,8 +329,16 @@ pub fn vacate(fd: c_int) {
 mod tests {
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::net::UnixDatagram;
+    use std::sync::{MutexGuard, PoisonError};
 
     use super::*;
+
+    /// Held by each test: another would be given the numbers that this one has just closed.
+    static NUMBERS: Mutex<()> = Mutex::new(());
+
+    fn turn() -> MutexGuard<'static, ()> {
+        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// A socket in the table, and its two descriptors.
     fn entered() -> (&'static Socket, c_int, c_int) {
@@ -351,6 +359,7 @@ mod tests {
 
     #[test]
     fn a_copy_keeps_the_socket_open() {
+        let _turn = turn();
         let (socket, data, control) = entered();
         forget(control);
         assert!(is_control(control) && live(control).is_none());
@@ -368,6 +377,7 @@ mod tests {
 
     #[test]
     fn a_number_reused_behind_our_back_is_no_socket_of_ours() {
+        let _turn = turn();
         let (_, data, _) = entered();
         let other = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: dup2 touches no memory.
@@ -379,6 +389,7 @@ mod tests {
 
     #[test]
     fn a_control_descriptor_gives_way() {
+        let _turn = turn();
         let (socket, data, control) = entered();
         vacate(control);
         let moved = socket.control.load(Relaxed);
