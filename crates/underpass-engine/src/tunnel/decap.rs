@@ -371,7 +371,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     if tunnel.kind == TunnelKind::Ip6tnl
         && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
     {
-        let underlay = tunnel.config.via.lookup;
+        let underlay = tunnel.config.underlay;
         let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
         let foreign = tunnel.config.has_foreign_local()
             || is_foreign(view, ingress_of(view, meta), destination, underlay);

@@ -51,7 +51,7 @@ pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
 pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
     let sends = tunnel.kind.is_bare_udp() || tunnel.config.allows_local_remote;
     match remote {
-        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.via.lookup, remote),
+        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.underlay, remote),
         _ => false,
     }
 }
