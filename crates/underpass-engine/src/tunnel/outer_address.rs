@@ -73,6 +73,7 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
     let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
         Action::Forward(next_hop) => link_of(Some(*next_hop)),
         Action::OnLink(link) => Some(*link),
+        Action::Push(push) => link_of(Some(push.next_hop)),
         _ => None,
     });
     let egress = egress.and_then(|link| view.link(link));
