@@ -163,3 +163,29 @@ for kind in ("ipip", "sit", "gre", "gretap"):
         **io([("IPv4", ether(packet), [to_p0(icmp4(hops(packet), 3, 0))])]),
         links=False,
     )
+for kind in ("ipip", "sit", "gre", "gretap"):
+    near, far = ("address 02:00:00:00:00:77 ", "address 02:00:00:00:01:77 ") if kind == "gretap" else ("", "")
+    mode = " mode any" if kind == "sit" else ""
+    Case(
+        f"tunnel/{kind}/own-ends",
+        f"{kind} whose two ends are the router's",
+        tunnel(
+            kind,
+            mode.strip(),
+            ends="local 192.0.2.1 remote 198.51.100.1",
+            after=[
+                f"ip link add tun2 {far}type {kind} local 198.51.100.1 remote 192.0.2.1{mode}",
+                "ip link set tun2 addrgenmode none",
+                "ip link set tun2 up",
+                "ip rule add iif tun2 table 100",
+                "ip route add 10.7.0.0/16 via 198.51.100.3 dev p1 table 100",
+            ],
+        ),
+        [to4(IN4), ("TTL 2", ether(ip4(IN4, ttl=2) / udp()))],
+    )
+    Case(
+        f"tunnel/{kind}/own-far-end",
+        f"{kind} to an address of the router's, where no tunnel ends",
+        tunnel(kind, mode.strip(), ends="local 192.0.2.1 remote 198.51.100.1"),
+        [to4(IN4)],
+    )
