@@ -194,6 +194,19 @@ def told_itself(case, facts, difference, here):
     return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) for one in ours)
 
 
+@purpose("The sender hears that there is no way to the far end")
+def no_way_back(case, facts, difference, here):
+    # The way to the sender is a tunnel from which nothing arrives: that counts the message.
+    if "link" not in difference.more or difference.kind not in ("shows link tun stats64.tx.bytes", "shows link tun stats64.tx.packets"):
+        return False
+    by = rf" dev {difference.more['link']}\b"
+    ends = lambda layers: next((values for name, values in layers[:1] if name in ("ip4", "ip6")), None)
+    told = [layers[1:] for layers in tried(case, difference) if (outer := ends(layers[1:])) and facts.leads(outer["dst"], by) and facts.leads(outer["src"], by)]
+    unsaid = sum(here.get("drops", {}).get(reason, 0) for reason in ("neighbour-unresolved", "no-route"))
+    swapped = compare.Difference(difference.kind, difference.what, difference.ours, difference.linux, **difference.more)
+    return lost_elsewhere(swapped, told[:unsaid] if len(told) > unsaid else told)
+
+
 @purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
@@ -236,6 +249,17 @@ def cut_for_bareudp(case, facts, difference, here):
     ends = tuple(str(ipaddress.ip_address(inside[at : at + 16])) for at in (8, 24))
     ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
     return any(one and one[:3] == (6, 2, 0) and (one[3][0][1]["src"], one[3][0][1]["dst"]) == ends for one in ours)
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def told_of_bareudp(case, facts, difference, here):
+    # What Linux tells the outer source leaves where that is an address of the router's in a VRF.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 2, 0) or [name for name, _ in told[3][:2]] != ["quoted ip6", "udp"]:
+        return False
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r" type bareudp dstport (\d+)", line))}
+    return told[3][0][1]["src"] in facts.own and told[3][1][1]["dport"] in ports and any(" type vrf " in line for line in facts.lines)
 
 
 @purpose("With GRE and no remote address nothing is sent")
@@ -534,31 +558,24 @@ def sid_counts(difference):
 
 
 @purpose("An error quotes the packet as it came")
-def at_the_first_sid(case, facts, difference, here):
-    # With the hop limit used up Linux goes on to the next SID of its own, which counts the error as well.
-    counts = sid_counts(difference)
-    if not counts or counts[0][1] != counts[1][1]:
-        return False
-    sid = ipaddress.ip_address(counts[0][0]).packed.hex()
-    through = 0
-    for layers in tried(case, difference):
-        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
-        through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
-    return 0 < counts[0][2] - counts[1][2] <= through
-
-
-@purpose("An error quotes the packet as it came")
-def no_route_first(case, facts, difference, here):
-    # Linux looks for the next hop of a SID first, and where there is none it does not count an error.
+def hop_limit_at_sids(case, facts, difference, here):
+    # Linux looks for the next hop of a SID first, and where there is none it does not count an error. With the hop limit used up
+    # it goes on to the next SID of its own, which counts the error as well.
     counts = sid_counts(difference)
     if not counts:
         return False
-    of_sid = [
-        values for layers in tried(case, difference) for name, values in layers[:3]
-        if name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
-    ]
+    sid = ipaddress.ip_address(counts[0][0]).packed.hex()
+    at_sid = through = 0
+    for layers in tried(case, difference):
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
+        at_sid += sum(
+            name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
+            for name, values in layers[:3]
+        )
     more = counts[0][1] - counts[1][1]
-    return 0 < more == counts[1][2] - counts[0][2] <= len(of_sid)
+    passed_on = counts[0][2] - counts[1][2] + more
+    return (more, passed_on) != (0, 0) and 0 <= more <= at_sid and 0 <= passed_on <= through
 
 
 @purpose("An SRH or RPL header goes behind hop-by-hop options")

@@ -8,6 +8,7 @@ pub(crate) mod compile;
 pub(crate) mod compiled;
 pub(crate) mod config;
 mod dump;
+pub(crate) mod egress;
 pub(crate) mod encode;
 pub(crate) mod get;
 pub(crate) mod info;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::Router;
 use crate::events::Cause;
+use crate::route::egress::refresh_egress;
 use crate::route::mpls::publish::refresh_labels_of;
 use crate::route::nexthop::request::flush_objects_of;
 use crate::route::recompile::{forget_gateways, refresh_lookups, refresh_next_hops, set_neighbour};
@@ -29,6 +30,7 @@ pub(crate) fn link_changed(router: &mut Router, link: u32, role: bool) {
         refresh_lookups(router);
     } else {
         forget_gateways(router);
+        refresh_egress(router, link);
     }
 }
 

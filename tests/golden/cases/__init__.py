@@ -29,6 +29,7 @@ from . import (  # noqa: F401
     source,
     tunnel,
     tunnel_key,
+    tunnel_link,
     tunnel_out,
     tunnel_qos,
 )

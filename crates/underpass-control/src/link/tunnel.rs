@@ -316,8 +316,8 @@ pub(crate) struct Tunnels {
     remotes: BTreeSet<(Family, u128, u32)>,
     /// The links of those that send from whatever address there is.
     from_any: BTreeSet<u32>,
-    /// The local addresses of those over IPv6 that have one, with the links.
-    locals: BTreeSet<(u128, u32)>,
+    /// The local addresses of those that have one, with the links.
+    locals: BTreeSet<(Family, u128, u32)>,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
     pub(super) loaded: [bool; 5],
 }

@@ -25,10 +25,10 @@ pub(crate) fn want_on_link(router: &mut Router, address: IpAddr, lookup: LookupI
     if router.live.is_none() || address.is_unspecified() || address.is_multicast() {
         return;
     }
-    let Some((_, vrf)) = scope_of_lookup(router, lookup).and_then(|scope| scope.of_rules(router)) else {
-        return;
-    };
-    let hop = hop_of(router, &Flow { l3mdev: vrf, ..Flow::to(address) });
+    let Some(scope) = scope_of_lookup(router, lookup) else { return };
+    let Some(((_, out), vrf)) = scope.of_rules(router) else { return };
+    let flow = Flow { oif: out.unwrap_or(0), prefers: address.is_ipv6(), l3mdev: vrf, ..Flow::to(address) };
+    let hop = hop_of(router, &flow);
     if let Some(hop) = hop.filter(|hop| hop.gateway.is_none() && hop.tunnel.is_none()) {
         want_neighbour(router, hop.oif, address);
     }

@@ -13,7 +13,7 @@ use underpass_netlink::{Encap, tunnel};
 use super::compiled::{ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, discard_index};
 use super::info::{Hop, Info, InfoId, NextHops, Origin, Tunnel};
 use super::ioam::{self, ioam_action};
-use super::lookup::{blackhole_object, type_error, ways_of};
+use super::lookup::{blackhole_object, l3mdev_table, type_error, ways_of};
 use super::next_hop::{
     acquire_next_hop, is_dummy, is_external, is_vrf, kernel_forwards, lead_into, release_next_hop,
 };
@@ -24,8 +24,6 @@ use super::segments::{behaviour, flavours, headend, source_route};
 use super::table::{Family, Ids};
 use crate::Router;
 use crate::link::tunnel::compile::{compile_route_tunnel, gateway_tunnel};
-
-const RTAX_MTU: usize = 2;
 
 /// The action that discards so.
 pub(crate) fn discard_action(router: &mut Router, discard: Discard) -> ActionId {
@@ -173,12 +171,14 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         return Action::Discard(discard);
     }
     debug_assert!(type_error(info.kind).is_none());
-    let mtu =
-        info.metrics.as_ref().map_or(0, |metrics| metrics.get(RTAX_MTU - 1).copied().unwrap_or_default());
+    let mtu = info.mtu();
     let alive = |hop: &Hop| !hop.dead && router.links.get(hop.oif).is_some();
-    let hops: Vec<Hop> =
-        infos.iter().flat_map(|info| ways_of(router, info).into_owned()).filter(alive).collect();
+    let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_in(router, info, *scope)).filter(alive).collect();
     let hops = &hops[..];
+    let scope = &match *scope {
+        Scope::Out { link, .. } => Scope::Rules { link: 0, vrf: l3mdev_table(router, link) },
+        scope => scope,
+    };
     if let [hop] = hops {
         return build_hop(router, hop, (*scope, mtu), neighbour.as_deref().copied(), build);
     }
@@ -197,6 +197,18 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         return Action::Discard(Discard::Unreachable);
     }
     Action::Multipath(Multipath { buckets: buckets.into() })
+}
+
+/// The ways of a route; of those by one link the first alone, where packets have to leave by it. Linux:
+/// `fib_table_lookup`.
+fn ways_in(router: &Router, info: &Info, scope: Scope) -> Vec<Hop> {
+    let ways = ways_of(router, info);
+    match scope {
+        Scope::Out { link, family: Family::V4 } => {
+            ways.iter().find(|hop| !hop.dead && hop.oif == link).cloned().into_iter().collect()
+        }
+        _ => ways.into_owned(),
+    }
 }
 
 fn build_hop(
@@ -354,6 +366,9 @@ fn route_tunnel(
     build: &mut Build,
 ) -> Option<TunnelId> {
     build.holds.push(Holding::Resolution(parameters.remote));
+    if !parameters.local.is_unspecified() {
+        build.holds.push(Holding::Resolution(parameters.local));
+    }
     let (compiled, held) = compile_route_tunnel(router, link, (parameters, encap), given)?;
     build.holds.extend(held.map(Holding::NextHop));
     let id = router.engine.add_tunnel(compiled);
@@ -378,9 +393,8 @@ pub(crate) fn neighbour_action(
     {
         return None;
     }
-    let mtu =
-        info.metrics.as_ref().map_or(0, |metrics| metrics.get(RTAX_MTU - 1).copied().unwrap_or_default());
-    let ways = ways_of(router, info);
+    let mtu = info.mtu();
+    let ways = ways_in(router, info, scope);
     let mut alive = ways.iter().filter(|hop| !hop.dead);
     let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {
         return None;

@@ -99,10 +99,17 @@ pub(crate) struct Info {
     pub unknown: u64,
 }
 
+const RTAX_MTU: usize = 2;
+
 impl Info {
     /// Whether it is this router's own.
     pub fn own(&self) -> bool {
         self.origin == Origin::Own
+    }
+
+    /// The MTU of its packets; 0: that of the link.
+    pub fn mtu(&self) -> u32 {
+        self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_MTU - 1).copied()).unwrap_or_default()
     }
 
     /// Its own ways.

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
+use super::egress::preferred;
 use super::encode::found_hop;
 use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
@@ -50,7 +51,7 @@ pub(crate) fn blackhole_object(router: &Router, info: &Info) -> bool {
 }
 
 /// The way of a route that a flow may take.
-fn usable(router: &Router, family: Family, id: InfoId, flow: &Flow) -> Option<usize> {
+pub(super) fn usable(router: &Router, family: Family, id: InfoId, flow: &Flow) -> Option<usize> {
     let info = router.routes.infos.get(id)?;
     if family == Family::V4 && info.scope < flow.scope {
         return None;
@@ -58,7 +59,7 @@ fn usable(router: &Router, family: Family, id: InfoId, flow: &Flow) -> Option<us
     if type_error(info.kind).is_some() || info.reject || blackhole_object(router, info) {
         return Some(0);
     }
-    let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || hop.oif == flow.oif);
+    let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || flow.prefers || hop.oif == flow.oif);
     ways_of(router, info).iter().position(fits)
 }
 
@@ -69,7 +70,8 @@ pub(crate) fn look_up_in(router: &Router, family: Family, table: u32, flow: &Flo
         |ids: &[InfoId]| ids.iter().find_map(|&id| usable(router, family, id, flow).map(|way| (id, way)));
     let host = Prefix::host(flow.destination);
     let (prefix, ids) = routes.longest_by(host, |ids| usable(ids).is_some())?;
-    let (id, way) = usable(ids)?;
+    let first = if flow.prefers { preferred(router, ids, flow.oif) } else { None };
+    let (id, way) = first.and_then(|id| usable(&[id])).or_else(|| usable(ids))?;
     Some(Found { table, prefix, id, way })
 }
 
@@ -136,20 +138,28 @@ pub(crate) fn way_out(router: &Router, flow: &Flow) -> Option<u32> {
     }
 }
 
-/// Whether a packet leaves as if the flow named no link: over IPv6 a link is only preferred among the best routes, and not
-/// among the ways of one, unless the address is one of the link. Linux: `ip6_route_output_flags_noref`, `rt6_score_route`.
-pub(crate) fn goes_past(router: &Router, flow: &Flow) -> bool {
-    let IpAddr::V6(address) = flow.destination else { return false };
-    if flow.oif == 0 || address.is_unicast_link_local() || address.is_multicast() {
-        return false;
+/// The only way that a packet of the router's own may take, of a route that leads to a link or a neighbour there; `Err`: none
+/// does, or several. With the MTU of the route; 0: that of the link.
+pub(crate) fn only_way(router: &Router, flow: &Flow) -> Result<(Hop, u32), NoWay> {
+    let found = look_up(router, flow).map_err(|_| NoWay::None)?;
+    let info = router.routes.infos.get(found.id).ok_or(NoWay::None)?;
+    let ways = ways_of(router, info);
+    let several = flow.destination.is_ipv6() && (info.spreads() || ways.len() > 1);
+    match ways.get(found.way) {
+        Some(hop) if info.kind == libc::RTN_UNICAST && !info.reject && !several => {
+            Ok((hop.clone(), info.mtu()))
+        }
+        _ => Err(NoWay::Other),
     }
-    let best = |flow: &Flow| {
-        let found = look_up(router, flow).ok()?;
-        let info = router.routes.infos.get(found.id)?;
-        Some((found.table, found.prefix, info.metric, info.spreads()))
-    };
-    let by_link = best(flow);
-    by_link.is_none_or(|(.., spreads)| spreads) || best(&Flow { oif: 0, ..*flow }) != by_link
+}
+
+/// Why there is no such way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoWay {
+    /// No route leads there, or one that is an error.
+    None,
+    /// What is done there is another thing.
+    Other,
 }
 
 /// The table of the VRF that a link is, or is enslaved to.

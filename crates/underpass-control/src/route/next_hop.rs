@@ -120,6 +120,21 @@ pub(crate) fn release_next_hop(router: &mut Router, key: NextHopKey) {
     }
 }
 
+/// The MAC address of a group: RFC 1112 section 6.4, RFC 2464 section 7.
+fn group_mac(address: IpAddr) -> Option<[u8; 6]> {
+    match address {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, a, b, c] = group.octets();
+            Some([0x01, 0x00, 0x5e, a & 0x7f, b, c])
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
 /// A next hop as it is now.
 pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> NextHop {
     let link = router.links.get(index);
@@ -130,7 +145,7 @@ pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> Ne
     let rewrite = link.and_then(|link| {
         // Nobody looks at the addresses where there are none, as on a TUN device.
         let mac = match link.resolves() {
-            true => router.routes.published.mac(index, address)?,
+            true => group_mac(address).or_else(|| router.routes.published.mac(index, address))?,
             false if tunnel => return None,
             // Linux: `arp_constructor`.
             false if link.sink.is_some() => link.mac,

@@ -15,15 +15,17 @@ use std::net::IpAddr;
 use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, Lookup, LookupId, RuleAction};
 
 use super::compile::{action_of, discard_action, neighbour_action};
+use super::config::RT_TABLE_MAIN;
+use super::egress::{self, egress_of, on_link};
 use super::info::{InfoId, Origin};
-use super::lookup::type_error;
+use super::lookup::{type_error, ways_of};
 use super::next_hop::handing_over;
 use super::rule::{self, Rule};
 use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes};
 use super::table::{Family, Ids, Prefix};
 use crate::Router;
 
-use super::published::{Fib, FibId, LOOPBACK, RuleLinks, Scope};
+use super::published::{Egress, Fib, FibId, LOOPBACK, RuleLinks, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
 enum End {
@@ -79,16 +81,25 @@ pub(super) fn compile_lookup(router: &mut Router, scope: Scope) -> Lookup {
             let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
             return Lookup { rules6: [rule].into(), ..Lookup::default() };
         }
-        let fibs4 = [fib_of(router, Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
-        let fibs6 = [fib_of(router, Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();
+        let one = |router: &mut Router, family| [fib_of(router, family, &[table], (None, None))];
+        let fibs4 = one(router, Family::V4).into_iter().filter_map(fib4).collect();
+        let fibs6 = one(router, Family::V6).into_iter().filter_map(fib6).collect();
         return Lookup { fibs4, fibs6, ..Lookup::default() };
     }
     let Some((links, vrf)) = scope.of_rules(router) else { return Lookup::default() };
-    let (rules4, fibs) = compile_rules(router, Family::V4, links, vrf);
-    let fibs4 = fibs.into_iter().filter_map(fib4).collect();
-    let (rules6, fibs) = compile_rules(router, Family::V6, links, vrf);
-    let fibs6 = fibs.into_iter().filter_map(fib6).collect();
     let own = Some(own_lookup(router, vrf));
+    let egress = egress_of(router, scope);
+    if let Scope::Out { family, .. } = scope {
+        let (rules, fibs) = compile_rules(router, family, links, vrf, egress);
+        let (fibs4, fibs6) = (fibs.iter().copied().filter_map(fib4), fibs.iter().copied().filter_map(fib6));
+        let (rules4, rules6) = if family == Family::V4 { (rules, Vec::new()) } else { (Vec::new(), rules) };
+        let (fibs4, fibs6) = (fibs4.collect(), fibs6.collect());
+        return Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own };
+    }
+    let (rules4, fibs) = compile_rules(router, Family::V4, links, vrf, egress);
+    let fibs4 = fibs.into_iter().filter_map(fib4).collect();
+    let (rules6, fibs) = compile_rules(router, Family::V6, links, vrf, egress);
+    let fibs6 = fibs.into_iter().filter_map(fib6).collect();
     Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
 }
 
@@ -98,6 +109,7 @@ fn compile_rules(
     family: Family,
     links: RuleLinks,
     vrf: Option<u32>,
+    egress: Option<Egress>,
 ) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
     let steps = rule_steps(router, family, links, vrf);
     // A rule that a `goto` leads to, or past, is told apart from those before it.
@@ -109,12 +121,22 @@ fn compile_rules(
     let tail = steps.iter().rev().take_while(looks_up).count();
     let (head, tail) = steps.split_at(steps.len() - tail);
     let mut rules = Vec::new();
+    // What leads nowhere else is on the link.
+    let on_link = egress.filter(|egress| egress.on_link);
+    let on_link = on_link.map(|egress| on_link_fib(router, family, egress));
     for (rule, table) in head {
         let then = match rule.action {
-            rule::FR_ACT_TO_TBL => match fib_of(router, family, &[*table], rule.suppressed_length()) {
-                FibId::V4(id) => RuleAction::Fib4(id),
-                FibId::V6(id) => RuleAction::Fib6(id),
-            },
+            rule::FR_ACT_UNREACHABLE | rule::FR_ACT_PROHIBIT | rule::FR_ACT_BLACKHOLE
+                if let Some(FibId::V4(id)) = on_link =>
+            {
+                RuleAction::Fib4(id)
+            }
+            rule::FR_ACT_TO_TBL => {
+                match fib_of(router, family, &[*table], (rule.suppressed_length(), egress)) {
+                    FibId::V4(id) => RuleAction::Fib4(id),
+                    FibId::V6(id) => RuleAction::Fib6(id),
+                }
+            }
             rule::FR_ACT_UNREACHABLE => RuleAction::Discard(Discard::Unreachable),
             rule::FR_ACT_PROHIBIT => RuleAction::Discard(Discard::Prohibit),
             rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
@@ -128,29 +150,44 @@ fn compile_rules(
     }
     let tables: Vec<u32> = tail.iter().map(|(_, table)| *table).collect();
     let groups = groups(family, &tables);
-    let fibs = groups.iter().map(|tables| fib_of(router, family, tables, None)).collect();
+    let fibs = groups.iter().map(|tables| fib_of(router, family, tables, (None, egress)));
+    let fibs = fibs.collect::<Vec<_>>().into_iter().chain(on_link).collect();
     (rules, fibs)
 }
 
+/// A forwarding table in which all is on a link.
+fn on_link_fib(router: &mut Router, family: Family, egress: Egress) -> FibId {
+    on_link(router, egress.link);
+    fib_of(router, family, &[], (None, Some(egress)))
+}
+
 /// The forwarding table that merges these tables, made and filled if need be.
-fn fib_of(router: &mut Router, family: Family, tables: &[u32], suppress: Option<u8>) -> FibId {
-    if let Some(id) = find_fib(router, family, tables, suppress) {
+fn fib_of(
+    router: &mut Router,
+    family: Family,
+    tables: &[u32],
+    (suppress, egress): (Option<u8>, Option<Egress>),
+) -> FibId {
+    if let Some(id) = find_fib(router, family, tables, (suppress, egress)) {
         return id;
     }
     let id = match family {
         Family::V4 => FibId::V4(router.engine.add_fib4()),
         Family::V6 => FibId::V6(router.engine.add_fib6()),
     };
-    router.routes.published.fibs.push(Fib { family, tables: tables.to_vec(), suppress, id });
+    router.routes.published.fibs.push(Fib { family, tables: tables.to_vec(), suppress, egress, id });
     let index = router.routes.published.fibs.len() - 1;
+    let all = Prefix::new(0, 0);
+    if tables.is_empty() {
+        set_leaf(router, index, all);
+    }
     for &table in tables {
-        let all = Prefix::new(0, 0);
         let routes = router.routes.tables.get(&(family, table));
         let prefixes: Vec<Prefix> =
             routes.map(|routes| routes.inside(all).map(|(p, _)| p).collect()).unwrap_or_default();
         prefixes.into_iter().for_each(|prefix| set_leaf(router, index, prefix));
     }
-    host_leaves(router, index, Prefix::new(0, 0));
+    host_leaves(router, index, all);
     id
 }
 
@@ -189,14 +226,17 @@ pub(super) fn set_leaf(router: &mut Router, index: usize, prefix: Prefix) {
 /// What a forwarding table is to hold at a prefix; `None` for no entry.
 fn find_leaf(router: &mut Router, index: usize, prefix: Prefix) -> Option<ActionId> {
     let fib = &router.routes.published.fibs[index];
-    let family = fib.family;
+    let (family, fib_egress) = (fib.family, fib.egress);
     let host = prefix.len == family.bits();
     let neighbour = host && router.routes.published.neighbours.contains_key(&(family, prefix.bits));
     let has = |table: &u32| {
         let routes = router.routes.tables.get(&(family, *table));
-        routes.is_some_and(|routes| !routes.get(prefix).is_empty())
+        routes.is_some_and(|routes| match fib.egress {
+            Some(egress) => egress::has(router, family, routes, prefix, egress),
+            None => !routes.get(prefix).is_empty(),
+        })
     };
-    let own = fib.tables.iter().any(has);
+    let own = fib.tables.iter().any(has) || fib.tables.is_empty() && prefix.len == 0;
     if !own && !neighbour {
         return None;
     }
@@ -205,7 +245,12 @@ fn find_leaf(router: &mut Router, index: usize, prefix: Prefix) -> Option<Action
         End::Throw => return own.then(|| discard_action(router, Discard::Throw)),
         End::Routes(ids, table) => (ids, table),
     };
-    let scope = scope_of_routes(router, &ids, table);
+    let scope = match fib_egress {
+        Some(Egress { link, .. }) if family == Family::V4 && has_ways(router, &ids) => {
+            Scope::Out { link, family }
+        }
+        _ => scope_of_routes(router, &ids, table),
+    };
     if neighbour && let Some(action) = neighbour_action(router, &ids, scope, family, prefix.bits) {
         return Some(action);
     }
@@ -216,10 +261,29 @@ fn find_leaf(router: &mut Router, index: usize, prefix: Prefix) -> Option<Action
 /// this one covers.
 fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
     let fib = &router.routes.published.fibs[index];
-    let mut end = End::Nothing;
+    let on_link = fib.egress.filter(|egress| egress.on_link);
+    let on_link = on_link.and_then(|egress| router.routes.published.on_links.get(&egress.link));
+    let mut end = match on_link {
+        Some(&id) if fib.tables.is_empty() => End::Routes(Ids::from_slice(&[id]), RT_TABLE_MAIN),
+        _ => End::Nothing,
+    };
     for &table in &fib.tables {
         let Some(routes) = router.routes.tables.get(&(fib.family, table)) else { continue };
-        let Some((found, ids)) = routes.longest(prefix) else { continue };
+        let chosen;
+        let (found, ids) = match fib.egress {
+            None => routes.longest(prefix),
+            Some(egress) => {
+                chosen = egress::longest(router, fib.family, routes, prefix, egress);
+                chosen.as_ref().map(|(found, ids)| (*found, &ids[..]))
+            }
+        }
+        .unwrap_or((prefix, &[]));
+        if ids.is_empty() {
+            continue;
+        }
+        if let Some(&id) = on_link.filter(|_| ids.first().is_some_and(|&id| egress::errs(router, id))) {
+            return End::Routes(Ids::from_slice(&[id]), table);
+        }
         let info = |id: &InfoId| router.routes.infos.get(*id);
         // Not of those that end a look-up with an error: Linux, `fib_rules_lookup`. A shorter one does not count then.
         let errs = || ids.first().and_then(info).is_some_and(|info| type_error(info.kind).is_some());
@@ -252,6 +316,12 @@ fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
         }
     }
     end
+}
+
+/// Whether a route has several ways, of which one may have to be chosen by its link.
+fn has_ways(router: &Router, ids: &Ids) -> bool {
+    let [id] = ids[..] else { return false };
+    router.routes.infos.get(id).is_some_and(|info| ways_of(router, info).len() > 1)
 }
 
 /// Those of the routes to a prefix that are used: the first, and of IPv6 those that spread with it.

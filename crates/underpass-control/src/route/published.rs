@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::{Fib4Id, Fib6Id, LookupId};
 
+use super::info::InfoId;
 use super::table::{Family, bits};
 use crate::{Link, Router};
 
@@ -22,7 +23,17 @@ pub(super) struct Fib {
     pub tables: Vec<u32>,
     /// Only longer prefixes are there (`suppress_prefixlength`).
     pub suppress: Option<u8>,
+    /// Packets leave by this link.
+    pub egress: Option<Egress>,
     pub id: FibId,
+}
+
+/// By which link packets have to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Egress {
+    pub link: u32,
+    /// What no route by the link leads to, or one that is an error, is taken to be on it.
+    pub on_link: bool,
 }
 
 /// Who looks up.
@@ -33,6 +44,8 @@ pub(crate) enum Scope {
     Rules { link: u32, vrf: Option<u32> },
     /// The same for what is sent back by this link, which a rule names, in its VRF.
     Back { link: u32 },
+    /// The same for outer packets, which have to leave by this link. Over IPv6 they had better.
+    Out { link: u32, family: Family },
     /// In one table alone.
     Table(u32),
 }
@@ -45,7 +58,7 @@ impl Scope {
     pub fn of_rules(self, router: &Router) -> Option<(RuleLinks, Option<u32>)> {
         match self {
             Self::Rules { link, vrf } => Some(((link, None), vrf)),
-            Self::Back { link } => {
+            Self::Back { link } | Self::Out { link, .. } => {
                 let vrf = router.links.vrf_of(link).and_then(Link::vrf_table);
                 Some(((LOOPBACK, Some(link)), vrf))
             }
@@ -65,6 +78,8 @@ type Station = (u32, [u8; 6]);
 pub(crate) struct Published {
     pub fibs: Vec<Fib>,
     pub lookups: BTreeMap<Scope, LookupId>,
+    /// The route for what is on a link whatever other routes say.
+    pub on_links: BTreeMap<u32, InfoId>,
     /// Link-layer addresses of neighbours: by family and address, on each link.
     pub neighbours: BTreeMap<(Family, u128), Vec<Station>>,
 }

@@ -242,6 +242,8 @@ pub(crate) struct Flow {
     pub scope: u8,
     /// IPv4: routes whose link is down are passed over.
     pub l3mdev: Option<u32>,
+    /// IPv6: packets may also leave by another link than `oif`, which is preferred among the best routes.
+    pub prefers: bool,
 }
 
 impl Flow {
@@ -258,6 +260,7 @@ impl Flow {
             destination_port: 0,
             scope: 0,
             l3mdev: None,
+            prefers: false,
         }
     }
 }

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use underpass_engine::tables::{ActionId, LinkId, LookupId};
 
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use super::egress::egress_of;
 use super::info::Info;
 use super::lookup::ways_of;
-use super::published::{Fib, FibId, LOOPBACK, RuleLinks, Scope};
+use super::published::{Egress, Fib, FibId, LOOPBACK, RuleLinks, Scope};
 use super::rule::{self, Rule};
 use super::table::{Family, Ids};
 use crate::{Device, Router};
@@ -123,9 +124,11 @@ pub(super) fn find_fib(
     router: &Router,
     family: Family,
     tables: &[u32],
-    suppress: Option<u8>,
+    (suppress, egress): (Option<u8>, Option<Egress>),
 ) -> Option<FibId> {
-    let same = |fib: &&Fib| (fib.family, &*fib.tables, fib.suppress) == (family, tables, suppress);
+    let same = |fib: &&Fib| {
+        (fib.family, &*fib.tables, fib.suppress, fib.egress) == (family, tables, suppress, egress)
+    };
     router.routes.published.fibs.iter().find(same).map(|fib| fib.id)
 }
 
@@ -168,7 +171,9 @@ pub(crate) fn scope_of_lookup(router: &Router, lookup: LookupId) -> Option<Scope
 
 /// The forwarding tables of a scope; `None` if rules with selectors come before them.
 fn lookup_fibs(router: &Router, scope: Scope, family: Family) -> Option<Vec<FibId>> {
+    let egress = egress_of(router, scope);
     let groups = match (scope, scope.of_rules(router)) {
+        (Scope::Out { family: other, .. }, _) if other != family => return None,
         (Scope::Table(table), _) => vec![vec![table]],
         (_, None) => return None,
         (_, Some((links, vrf))) => {
@@ -180,10 +185,12 @@ fn lookup_fibs(router: &Router, scope: Scope, family: Family) -> Option<Vec<FibI
                 return None;
             }
             let tables: Vec<u32> = steps.iter().map(|(_, table)| *table).collect();
-            groups(family, &tables)
+            // What leads nowhere else is on the link.
+            let last = egress.is_some_and(|egress| egress.on_link).then(Vec::new);
+            groups(family, &tables).into_iter().chain(last).collect()
         }
     };
-    Some(groups.iter().filter_map(|tables| find_fib(router, family, tables, None)).collect())
+    Some(groups.iter().filter_map(|tables| find_fib(router, family, tables, (None, egress))).collect())
 }
 
 /// The packet path's id of a link.

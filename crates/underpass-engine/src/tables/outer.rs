@@ -197,7 +197,7 @@ impl StoredTunnel {
         Self {
             found: found_by(&tunnel),
             link: tunnel.link,
-            lookup: link.map_or(tunnel.via.lookup, |link| link.lookup),
+            lookup: link.map_or(tunnel.underlay, |link| link.lookup),
             kind: tunnel.kind,
             mode: tunnel.mode,
             up: link.is_some_and(|link| link.up),

@@ -143,7 +143,7 @@ impl PrecomputedDecap {
             bound: tunnel.bound,
             link: tunnel.link,
             lookup: link.lookup,
-            underlay: tunnel.via.lookup,
+            underlay: tunnel.underlay,
             forward4: link.forward4 && takes(TunnelMode::Ip4),
             forward6: link.forward6 && takes(TunnelMode::Ip6),
         })

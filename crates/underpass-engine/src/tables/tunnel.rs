@@ -53,6 +53,9 @@ pub struct Tunnel {
     /// Where outer packets go: the remote address, looked up in the tables of the underlay. With an unspecified address
     /// the tables alone count.
     pub via: Via,
+    /// The routing instance of outer packets: where the router's own addresses are looked for, and whose paths reports are
+    /// about. `via` may be looked up among fewer routes, those by a link.
+    pub underlay: LookupId,
     /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
     /// address. Unspecified: an address of the link by which the packet leaves. Over IPv6 it is `local` where that may be
     /// sent from; unspecified: nothing is sent.

@@ -31,7 +31,7 @@ use crate::worker::env::{BurstContext, Packets};
 use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::PacketMeta;
+use crate::worker::metadata::{PacketMeta, TUNNELLED};
 use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::verdict::Verdict;
@@ -309,9 +309,10 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
     };
     let first = outer.at;
     if let IpAddr::V4(source) = outer.source
+        && !meta.is(TUNNELLED)
         && is_local4(view, ingress, source)
     {
-        // Linux: a martian source.
+        // Linux: a martian source. What the router sends itself is looked up on its way out alone.
         return Verdict::drop(DropReason::TunnelSource);
     }
     for _ in 0..=NESTED {
@@ -335,6 +336,11 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
                     Ok(Some(found)) => take_out(path, view, meta, &outer, found, trace),
                     // Whoever listens for it may be the host.
                     Ok(None) if host_may_take(path, view, &outer) => deliver(meta, &outer, first),
+                    // It has been sent, and its sender is the router itself, which does not listen.
+                    Ok(None) if meta.is(TUNNELLED) => {
+                        meta.extra.entered = None;
+                        Verdict::drop(DropReason::TunnelUnknown)
+                    }
                     Ok(None) => NO_TUNNEL,
                     Err(reason) => Verdict::drop(reason),
                 };
@@ -371,7 +377,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     if tunnel.kind == TunnelKind::Ip6tnl
         && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
     {
-        let underlay = tunnel.config.via.lookup;
+        let underlay = tunnel.config.underlay;
         let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
         let foreign = tunnel.config.has_foreign_local()
             || is_foreign(view, ingress_of(view, meta), destination, underlay);

@@ -9,15 +9,16 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::group::without_priority;
+use crate::path::icmp::OUTSIDE;
 use crate::path::rules::{self, is_own6};
 use crate::tables::{
-    Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
+    Action, ActionId, Ingress, InnerProtocol, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode, TunnelRole,
 };
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
-use crate::worker::metadata::PacketMeta;
+use crate::worker::metadata::{PacketMeta, TUNNELLED};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
@@ -163,6 +164,7 @@ pub(crate) fn no_tunnel(
 ) -> Verdict {
     let ingress = ingress_of(view, meta);
     if let IpAddr::V4(source) = source
+        && !meta.is(TUNNELLED)
         && is_local4(view, ingress, source)
     {
         return Verdict::drop(DropReason::TunnelSource);
@@ -175,6 +177,12 @@ pub(crate) fn no_tunnel(
 
 /// By what link a packet has come in, and in which routing instance tunnels are looked for.
 pub(crate) fn ingress_of(view: &View<'_>, meta: &PacketMeta) -> Ingress {
+    if meta.is(TUNNELLED) {
+        // What the router has sent itself comes in by no port.
+        let instance = view.own_lookup(meta.extra.looked_in);
+        let in_vrf = instance != view.own_lookup(OUTSIDE);
+        return Ingress { link: LinkId(u32::MAX), instance, in_vrf };
+    }
     let link = view.link(meta.ingress);
     let instance = link.map_or(meta.extra.instance, |link| link.lookup);
     Ingress { link: meta.ingress, instance, in_vrf: link.is_some_and(|link| link.in_vrf) }

@@ -97,7 +97,7 @@ pub(crate) fn take_datagram<'a>(
             let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
             let tunnel = tunnel.ok_or(DropReason::LinkDown)?;
             // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
-            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.via.lookup) {
+            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay) {
                 return Ok(Taken::Nothing);
             }
             device = Some((tunnel, inside.first().map(|first| first >> 4)));

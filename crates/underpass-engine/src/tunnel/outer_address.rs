@@ -51,7 +51,7 @@ pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
 pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
     let sends = tunnel.kind.is_bare_udp() || tunnel.config.allows_local_remote;
     match remote {
-        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.via.lookup, remote),
+        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.underlay, remote),
         _ => false,
     }
 }
@@ -73,6 +73,7 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
     let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
         Action::Forward(next_hop) => link_of(Some(*next_hop)),
         Action::OnLink(link) => Some(*link),
+        Action::Push(push) => link_of(Some(push.next_hop)),
         _ => None,
     });
     let egress = egress.and_then(|link| view.link(link));

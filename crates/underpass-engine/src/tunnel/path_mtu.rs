@@ -94,7 +94,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
                 .is_none_or(|link| leads_by(view, header, tunnel.config.via.lookup, quoted.remote, link))
         })
     {
-        exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
+        exceptions.learn(bits(quoted.remote), tunnel.config.underlay, mtu, view.now);
     }
     if tunnel.kind.is_bare_udp() {
         return None;
@@ -308,7 +308,7 @@ pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option
         4 => u32::from_be_bytes(*outer.get(16..20)?.first_chunk()?).into(),
         _ => u128::from_be_bytes(*outer.get(24..40)?.first_chunk()?),
     };
-    view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now)
+    view.tables.tunnels().exceptions.of(remote, tunnel.config.underlay, view.now)
 }
 
 /// The MTU by which a packet is cut: that of the next hop, or what was reported of the way if it is an outer packet's.

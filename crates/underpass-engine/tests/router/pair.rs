@@ -55,6 +55,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         udp: None,
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
+        underlay: lab.lookup,
         source: local,
     };
     (link, tunnel)

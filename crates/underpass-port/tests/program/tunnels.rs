@@ -109,6 +109,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
             resolved: (random.below(10) > 0 && !unspecified).then_some(next_hop),
             ..via
         },
+        underlay: via.lookup,
         source: local,
     }
 }

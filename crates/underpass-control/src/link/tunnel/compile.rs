@@ -14,17 +14,14 @@ use underpass_netlink::tunnel::{
 };
 
 use super::Tunnel;
-use crate::route::lookup::{goes_past, hop_of, l3mdev_table, source_for};
+use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
 use crate::route::scope::link_id;
-use crate::route::{Flow, Hop, NextHopKey, Scope};
+use crate::route::{Family, Flow, Hop, NextHopKey, Scope};
 use crate::{Link, Router};
 
 /// The kind; `over6`: the outer header is IPv6.
-/// Tables in which there is nothing.
-pub(super) const NO_LOOKUP: LookupId = LookupId(u32::MAX);
-
 const fn kind(kind: Kind, over6: bool) -> TunnelKind {
     match kind {
         Kind::Ipip => TunnelKind::Ipip,
@@ -147,33 +144,68 @@ pub(super) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
     own_lookup(router, vrf)
 }
 
+/// The flow of outer packets of a tunnel. Over IPv6 a link that they are to leave by is only preferred, unless the remote
+/// address is one of that link. Linux: `ip6_route_output_flags_noref`.
+pub(super) fn outer_flow(router: &Router, parameters: &tunnel::Tunnel) -> Flow {
+    let remote = parameters.remote;
+    let oif = outer_oif(router, parameters);
+    let near = |address: Ipv6Addr| address.is_unicast_link_local() || address.is_multicast();
+    let prefers = matches!(remote, IpAddr::V6(remote) if !near(remote) && !parameters.local.is_unspecified());
+    Flow {
+        oif,
+        prefers: prefers && oif != 0,
+        l3mdev: l3mdev_table(router, parameters.link),
+        ..Flow::to(remote)
+    }
+}
+
+/// Tables in which there is nothing.
+const NO_LOOKUP: LookupId = LookupId(u32::MAX);
+
+/// Where packets go from an IPv4 address that is not the router's. Linux: `ip_route_output_key_hash_rcu`, which finds no way.
+fn nowhere(router: &Router, parameters: &tunnel::Tunnel) -> Option<Via> {
+    let foreign = parameters.local.is_ipv4()
+        && !parameters.local.is_unspecified()
+        && !router.addresses.is_local(parameters.local);
+    foreign.then_some(Via { address: parameters.remote, lookup: NO_LOOKUP, resolved: None })
+}
+
 /// Where outer packets go, and the neighbour that is held for it.
 pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via, Option<NextHopKey>) {
-    let (address, link) = (parameters.remote, parameters.link);
-    let lookup = underlay_lookup(router, link);
-    let oif = outer_oif(router, parameters);
-    if address.is_unspecified() || address.is_multicast() || oif == 0 {
+    let address = parameters.remote;
+    if let Some(nowhere) = nowhere(router, parameters) {
+        return (nowhere, None);
+    }
+    let flow = outer_flow(router, parameters);
+    let many = address.is_unspecified();
+    // Of what has no other end, these kinds alone ask the packet for one.
+    let asks = !parameters.external && matches!(parameters.kind, Kind::Ipip | Kind::Sit | Kind::Ip6Tnl);
+    if flow.oif == 0 || many && !asks {
+        let lookup = underlay_lookup(router, parameters.link);
         return (via_now(router, address, lookup), None);
     }
-    // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
-    // taken to be on it. Linux: ip_route_output_key_hash_rcu.
-    let flow = Flow { oif: link, l3mdev: l3mdev_table(router, link), ..Flow::to(address) };
-    if !parameters.local.is_unspecified() && goes_past(router, &flow) {
-        return (via_now(router, address, lookup), None);
+    let is_port =
+        |router: &Router, link: u32| router.links.get(link).is_some_and(|link| link.port().is_some());
+    // Groups are on the link. So is what IPv4 has no route to by it, if it is in no VRF. Linux:
+    // `ip_route_output_key_hash_rcu`.
+    let on_link = |router: &Router| {
+        let up = router.links.get(flow.oif).is_some_and(Link::up);
+        up && address.is_ipv4() && flow.l3mdev.is_none()
+    };
+    let key = match only_way(router, &flow) {
+        _ if many => None,
+        _ if address.is_multicast() => Some((flow.oif, address, 0)),
+        Ok((hop, mtu)) if hop.tunnel.is_none() => Some((hop.oif, hop.gateway.unwrap_or(address), mtu)),
+        Err(NoWay::None) if on_link(router) => Some((flow.oif, address, 0)),
+        _ => None,
+    };
+    if let Some(key) = key.filter(|key| is_port(router, key.0)) {
+        let lookup = underlay_lookup(router, parameters.link);
+        let resolved: Option<NextHopId> = Some(hold_next_hop(router, key));
+        return (Via { address, lookup, resolved }, Some(key));
     }
-    let hop = hop_of(router, &flow);
-    if hop.is_none() && flow.l3mdev.is_some() {
-        // But not in a VRF.
-        return (Via { address, lookup: NO_LOOKUP, resolved: None }, None);
-    }
-    let gateway = hop.and_then(|hop| hop.gateway);
-    let key = (link, gateway.unwrap_or(address), 0);
-    let by_port = router.links.get(link).is_some_and(|link| link.port().is_some());
-    if !by_port {
-        return (via_now(router, address, lookup), None);
-    }
-    let resolved: Option<NextHopId> = Some(hold_next_hop(router, key));
-    (Via { address, lookup, resolved }, Some(key))
+    let lookup = lookup_id(router, Scope::Out { link: flow.oif, family: Family::of(address) });
+    (via_now(router, address, lookup), None)
 }
 
 /// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
@@ -204,9 +236,7 @@ fn outer_source(router: &Router, parameters: &tunnel::Tunnel, given: bool) -> Ip
     if !chosen || !(over6 || parameters.local.is_unspecified()) || parameters.remote.is_unspecified() {
         return any;
     }
-    let oif = outer_oif(router, parameters);
-    let flow = Flow { oif, l3mdev: l3mdev_table(router, parameters.link), ..Flow::to(parameters.remote) };
-    source_for(router, &flow).unwrap_or(any)
+    source_for(router, &outer_flow(router, parameters)).unwrap_or(any)
 }
 
 /// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,
@@ -241,7 +271,9 @@ pub(crate) fn compile_route_tunnel(
         // Linux: `ip_md_tunnel_xmit`, to which the link that the device is bound to is nothing.
         Some(_) => {
             let lookup = underlay_lookup(router, parameters.link);
-            (via_now(router, parameters.remote, lookup), None)
+            let via =
+                nowhere(router, &parameters).unwrap_or_else(|| via_now(router, parameters.remote, lookup));
+            (via, None)
         }
         None => underlay(router, &parameters),
     };
@@ -295,6 +327,7 @@ pub(super) fn compile_tunnel(
         },
         sixrd: six_rd(tunnel),
         via,
+        underlay: underlay_lookup(router, parameters.link),
         source: outer_source(router, parameters, given),
     }
 }

@@ -51,20 +51,20 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
     let (via, next_hop) = underlay(router, &tunnel.parameters);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
-    let place = |remote: IpAddr| (Family::of(remote), bits(remote), index);
+    let place = |address: IpAddr| (Family::of(address), bits(address), index);
     router.tunnels.remotes.insert(place(compiled.remote));
     if compiled.local.is_unspecified() {
         router.tunnels.from_any.insert(index);
     } else {
         router.tunnels.from_any.remove(&index);
     }
-    if compiled.kind.is_over_ipv6() && !compiled.local.is_unspecified() {
-        router.tunnels.locals.insert((bits(compiled.local), index));
+    if !compiled.local.is_unspecified() {
+        router.tunnels.locals.insert(place(compiled.local));
     }
     let held = match router.tunnels.by_link.get_mut(&index) {
         Some(published) => {
             if published.compiled.local != compiled.local {
-                router.tunnels.locals.remove(&(bits(published.compiled.local), index));
+                router.tunnels.locals.remove(&place(published.compiled.local));
             }
             if published.compiled.remote != compiled.remote {
                 router.tunnels.remotes.remove(&place(published.compiled.remote));
@@ -126,7 +126,11 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
     router.tunnels.from_any.remove(&index);
     let remote = published.compiled.remote;
     router.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
-    router.tunnels.locals.remove(&(bits(published.compiled.local), index));
+    router.tunnels.locals.remove(&(
+        Family::of(published.compiled.local),
+        bits(published.compiled.local),
+        index,
+    ));
     published.ports.into_iter().flatten().for_each(|port| router.engine.remove_fou_port(port));
     publish_keys(router);
     router.engine.remove_tunnel(published.id);
@@ -148,12 +152,25 @@ pub(crate) fn publish_tunnels_from_any(router: &mut Router) {
     links.into_iter().for_each(|link| publish_tunnel(router, link));
 }
 
-/// Publishes the tunnels over IPv6 that send from this address: the router has it now, or not any more.
+/// Publishes the tunnels that send from this address: the router has it now, or not any more.
 pub(crate) fn publish_tunnels_from(router: &mut Router, address: IpAddr) {
-    let IpAddr::V6(address) = address else { return };
-    let range = (address.to_bits(), 0)..=(address.to_bits(), u32::MAX);
-    let links: Vec<u32> = router.tunnels.locals.range(range).map(|(_, link)| *link).collect();
+    let (family, bits) = (Family::of(address), bits(address));
+    let range = (family, bits, 0)..=(family, bits, u32::MAX);
+    let links: Vec<u32> = router.tunnels.locals.range(range).map(|(.., link)| *link).collect();
     links.into_iter().for_each(|link| publish_tunnel(router, link));
+}
+
+/// Publishes the tunnels of which packets leave by a link, and what routes make of these: the link has changed.
+pub(crate) fn publish_tunnels_by(router: &mut Router, link: u32) {
+    let bound = |index: &&u32| {
+        let tunnel = router.links.get(**index).and_then(|device| device.tunnel.as_deref());
+        tunnel.is_some_and(|tunnel| tunnel.parameters.link == link)
+    };
+    let links: Vec<u32> = router.tunnels.by_link.keys().filter(bound).copied().collect();
+    for index in links {
+        publish_tunnel(router, index);
+        recompile_routes_by(router, index);
+    }
 }
 
 /// Publishes all tunnels: rules or VRFs have changed.

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::IFF_POINTOPOINT;
 use underpass_netlink::tunnel::{self, IP6_CAP_XMIT, Kind};
 
-use super::compile::outer_oif;
+use super::compile::outer_flow;
 use super::{Automatic, LEAST, LEAST6, MOST, STABLE_PRIVACY, Tunnel, isatap};
 use crate::Router;
 use crate::address::link_local;
 use crate::link::Link;
 use crate::route::Flow;
-use crate::route::lookup::{goes_past, l3mdev_table, way_out};
+use crate::route::lookup::way_out;
 
 /// The IPv6 addresses that a tunnel gets when it comes up, in the order in which it gets them. Linux:
 /// `addrconf_dev_config`, `add_v4_addrs`.
@@ -86,27 +86,14 @@ pub(super) fn underlay_link<'a>(router: &'a Router, parameters: &tunnel::Tunnel)
             let of_source = || router.addresses.link_of(source?);
             bound().or_else(of_source).filter(|_| remote.is_ipv4())
         }
-        Some(remote) => underlay_to(router, remote, source, parameters).or_else(bound),
+        Some(_) => underlay_to(router, source, parameters).or_else(bound),
     };
     router.links.get(index?)
 }
 
 /// The index of the link of the route to the other end.
-fn underlay_to(
-    router: &Router,
-    remote: IpAddr,
-    source: Option<IpAddr>,
-    parameters: &tunnel::Tunnel,
-) -> Option<u32> {
-    let l3mdev = l3mdev_table(router, parameters.link);
-    let flow = Flow {
-        source,
-        oif: outer_oif(router, parameters),
-        mark: parameters.mark,
-        l3mdev,
-        ..Flow::to(remote)
-    };
-    let flow = if goes_past(router, &flow) { Flow { oif: 0, ..flow } } else { flow };
+fn underlay_to(router: &Router, source: Option<IpAddr>, parameters: &tunnel::Tunnel) -> Option<u32> {
+    let flow = Flow { source, mark: parameters.mark, ..outer_flow(router, parameters) };
     let own_source = source.is_none_or(|source| source.is_ipv6() || router.addresses.is_local(source));
     way_out(router, &flow).filter(|_| own_source)
 }

@@ -1,0 +1,114 @@
+//! Look-ups for packets that have to leave by a link: outer packets of tunnels with `dev`. Linux: `flowi_oif`,
+//! `ip_route_output_key_hash_rcu`, `rt6_score_route`.
+
+use super::info::{Hop, Info, InfoId, NextHops, Origin};
+use super::lookup::{blackhole_object, type_error, usable, ways_of};
+use super::publish::compile_lookup;
+use super::published::{Egress, Scope};
+use super::rule::Flow;
+use super::table::{Family, Ids, Prefix, Table};
+use crate::Router;
+use crate::link::tunnel::publish::publish_tunnels_by;
+
+/// By which link packets leave that are looked up so; `None`: by any.
+pub(super) fn egress_of(router: &Router, scope: Scope) -> Option<Egress> {
+    let Scope::Out { link, family } = scope else { return None };
+    let up = router.links.get(link).is_some_and(crate::Link::up);
+    let on_link = family == Family::V4 && up && router.links.vrf_of(link).is_none();
+    Some(Egress { link, on_link })
+}
+
+/// The route for what is on a link whatever other routes say, made if need be.
+pub(super) fn on_link(router: &mut Router, link: u32) -> InfoId {
+    if let Some(&id) = router.routes.published.on_links.get(&link) {
+        return id;
+    }
+    let hop = Hop { oif: link, gateway: None, onlink: false, dead: false, weight: 1, tunnel: None };
+    let id = router.routes.infos.acquire(Info {
+        kind: libc::RTN_UNICAST,
+        protocol: 0,
+        scope: libc::RT_SCOPE_LINK,
+        metric: 0,
+        preference: 0,
+        reject: false,
+        source: None,
+        metrics: None,
+        ways: NextHops::Hops([hop].into()),
+        origin: Origin::Own,
+        tos: 0,
+        unknown: 0,
+    });
+    router.routes.published.on_links.insert(link, id);
+    id
+}
+
+/// Whether a route ends look-ups with an error. Linux: `fib_table_lookup`.
+pub(super) fn errs(router: &Router, id: InfoId) -> bool {
+    let info = router.routes.infos.get(id);
+    info.is_some_and(|info| {
+        info.kind != libc::RTN_THROW && (type_error(info.kind).is_some() || blackhole_object(router, info))
+    })
+}
+
+/// The routes of an IPv4 prefix by which packets may leave, in their order.
+fn by_link(router: &Router, ids: &[InfoId], egress: Egress) -> Ids {
+    let flow = Flow { oif: egress.link, ..Flow::to(Family::V4.address(0)) };
+    ids.iter().filter(|&&id| usable(router, Family::V4, id, &flow).is_some()).copied().collect()
+}
+
+/// Whether a table has routes to exactly this prefix by which packets may leave.
+pub(super) fn has(router: &Router, family: Family, routes: &Table, prefix: Prefix, egress: Egress) -> bool {
+    let ids = routes.get(prefix);
+    match family {
+        Family::V4 => !by_link(router, ids, egress).is_empty(),
+        Family::V6 => !ids.is_empty(),
+    }
+}
+
+/// The routes to the longest prefix that covers this one by which packets may leave: over IPv4 those by the link alone,
+/// and those that end in an error; over IPv6 all, beginning with that which is to be used.
+pub(super) fn longest(
+    router: &Router,
+    family: Family,
+    routes: &Table,
+    prefix: Prefix,
+    egress: Egress,
+) -> Option<(Prefix, Ids)> {
+    match family {
+        Family::V4 => {
+            let (found, ids) = routes.longest_by(prefix, |ids| !by_link(router, ids, egress).is_empty())?;
+            Some((found, by_link(router, ids, egress)))
+        }
+        Family::V6 => {
+            let (found, ids) = routes.longest(prefix)?;
+            let first = preferred(router, ids, egress.link)?;
+            let spreads = router.routes.infos.get(first).is_some_and(|info| info.spreads());
+            Some((found, if spreads { ids.iter().copied().collect() } else { Ids::from_slice(&[first]) }))
+        }
+    }
+}
+
+/// Of IPv6 routes to a prefix the one that packets take which had better leave by a link: of those of the best metric the
+/// first by the link, or the first.
+pub(super) fn preferred(router: &Router, ids: &[InfoId], link: u32) -> Option<InfoId> {
+    let info = |id: &InfoId| router.routes.infos.get(*id);
+    let best = info(ids.first()?)?.metric;
+    let leads = |id: &&InfoId| {
+        info(id).is_some_and(|info| {
+            info.metric == best && ways_of(router, info).iter().any(|hop| !hop.dead && hop.oif == link)
+        })
+    };
+    ids.iter().find(leads).or(ids.first()).copied()
+}
+
+/// Compiles anew what depends on whether a link is up.
+pub(crate) fn refresh_egress(router: &mut Router, link: u32) {
+    let out = |scope: &Scope| matches!(scope, Scope::Out { link: other, .. } if *other == link);
+    let scopes = router.routes.published.lookups.iter().filter(|(scope, _)| out(scope));
+    let scopes: Vec<_> = scopes.map(|(&scope, &id)| (scope, id)).collect();
+    for (scope, id) in scopes {
+        let lookup = compile_lookup(router, scope);
+        router.engine.set_lookup(id, lookup);
+    }
+    publish_tunnels_by(router, link);
+}
