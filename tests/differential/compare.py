@@ -64,6 +64,9 @@ def holes(frame, own, tunnels=True):
     if frame[2] & 1 and frame[4:6] == frame[10:12] == b"\x02\x00":
         # `mpls mac_push` has put a label before the Ethernet header.
         kind, at = int.from_bytes(frame[16:18], "big"), 18
+    if frame[0] >> 4 == 4 and int.from_bytes(frame[2:4], "big") == len(frame) and frame[12:16] in own:
+        # A filter has sent an outer packet on without an Ethernet header.
+        kind, at = 0x800, 0
     for _ in range(12):
         if kind in (0x8100, 0x88A8) and at + 4 <= len(frame):
             kind, at = int.from_bytes(frame[at + 2 : at + 4], "big"), at + 4

@@ -155,6 +155,12 @@ impl<'a> Extensions<'a> {
         }
     }
 
+    /// What the walk comes to next: a header, also one that is not whole, or what the chain ends in.
+    #[inline]
+    pub const fn ahead(&self) -> Upper {
+        self.upper
+    }
+
     /// Walks to the end: what the chain ends in.
     ///
     /// # Errors

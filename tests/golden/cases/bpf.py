@@ -146,6 +146,23 @@ Case(
         ]
     ],
 )
+# The SRH that the packet came with remains that of the program, and is no longer where it was.
+Case(
+    "endpoint/bpf-no-way",
+    "Programs insert a header where the first segment has no way: what they write to then, and what becomes of the packet.",
+    bpf("steer", [line for line in RULES if "fc00:c" not in line] + ["ip -6 route add prohibit fc00:c::/32"]),
+    [
+        (label, tagged(tag, **more))
+        for label, tag, more in [
+            ("End.B6, dropped", 24, {}),
+            ("End.B6, the tag written", 50, {}),
+            ("End.B6 with UDP inside, the tag written", 50, {"inner": udp(), "segments": [SID, NEXT, LAST], "left": 2}),
+            ("End.B6 of an SRH with a TLV, the tag written", 50, {"tlvs": PADTLV}),
+            ("End.B6.Encaps, dropped", 26, {}),
+            ("End.B6.Encaps and a TLV in it", 29, {}),
+        ]
+    ],
+)
 Case(
     "endpoint/bpf-return",
     "What a program returns.",

@@ -594,6 +594,28 @@ Case(
         ("an unknown next header, IPv6", ether(ip6("2001:db8:1::1", nh=253) / payload(8))),
     ],
 )
+# What is of no use where it is is not looked into.
+Case(
+    "ip/own-headers-misplaced",
+    "Extension headers for the router itself that it has no use for: whole, and longer than the packet.",
+    BASE,
+    [
+        (
+            f"{label}, {whole}",
+            ether(ip6("2001:db8:1::1", nh=first) / Raw(before + bytes([59, length]) + bytes(22))),
+        )
+        for label, first, before in [
+            ("hop-by-hop options behind destination options", 60, bytes.fromhex("0000010400000000")),
+            ("hop-by-hop options behind two others", 0, bytes.fromhex("3c000104000000000000010400000000")),
+            ("an authentication header", 51, b""),
+            ("an authentication header behind destination options", 60, bytes.fromhex("3300010400000000")),
+            ("destination options behind others", 60, bytes.fromhex("3c00010400000000")),
+            ("a routing header behind destination options", 60, bytes.fromhex("2b00010400000000")),
+            ("a fragment behind destination options", 60, bytes.fromhex("2c00010400000000")),
+        ]
+        for whole, length in [("whole", 1), ("longer than the packet", 200)]
+    ],
+)
 
 # VRFs, rules, next-hop objects.
 Case(

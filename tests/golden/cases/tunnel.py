@@ -1126,3 +1126,22 @@ for kind in ("gre", "gretap", "sit", "ip6tnl", "ip6gre"):
         ),
         WRAPPED,
     )
+
+# What may not be cut outside, and may inside, so that nobody hears of it.
+for kind in ("ipip", "gre"):
+    Case(
+        f"tunnel/{kind}/outer-too-long",
+        f"Outer packets of {kind} that are too long for the link: dropped, or, where the sender hears of it, an error.",
+        BASE
+        + [
+            f"ip link add tun1 type {kind} local 198.51.100.1 remote 203.0.113.129",
+            "ip link set tun1 mtu 1500",
+            "ip link set tun1 up",
+            "ip route add 192.168.9.0/24 dev tun1",
+        ],
+        [
+            ("may be fragmented", ether(ip4("192.168.9.9") / udp(1460))),
+            ("may not", ether(ip4("192.168.9.9", flags="DF") / udp(1460))),
+            ("fits", ether(ip4("192.168.9.9") / udp(100))),
+        ],
+    )

@@ -254,7 +254,7 @@ pub(crate) fn switch_to(
         && !meta.is(GENERATED)
     {
         // It counts what does not go on, and no other.
-        meta.extra.entered = Some(Entered { link: device, bytes: 0, vrf: true });
+        meta.extra.entered = Some(Entered { link: device, bytes: 0, vrf: true, drops: false });
     }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Verdict::Forward(next_hop)),

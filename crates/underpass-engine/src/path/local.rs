@@ -306,8 +306,8 @@ fn extensions(
     let link = view.link(ingress);
     let (rpl, seg6) = (link.is_some_and(|link| link.rpl), link.is_some_and(|link| link.seg6));
     let mut extensions = Extensions::new(packet);
-    for extension in extensions.by_ref() {
-        let extension = extension.map_err(|_| Problem::silent(DropReason::Ip6Malformed))?;
+    while let Some(extension) = extensions.next() {
+        let extension = extension.map_err(|_| not_whole(&extensions.ahead()))?;
         match extension.kind {
             // Checked when the packet came in.
             Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
@@ -357,6 +357,17 @@ fn extensions(
         }
     }
     extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(DropReason::Ip6Malformed))
+}
+
+/// Of a header that goes on after the end of the packet. What nobody here can make use of is not looked into.
+fn not_whole(header: &Upper) -> Problem {
+    match Kind::of(header.protocol) {
+        Some(Kind::HopByHop) if header.named_at != ipv6::Header::NEXT_HEADER_OFFSET => {
+            unknown_next_header(header.named_at)
+        }
+        Some(Kind::Authentication) => unknown_next_header(header.named_at),
+        _ => Problem::silent(DropReason::Ip6Malformed),
+    }
 }
 
 fn is_whole(fragment: &Fragment) -> bool {

@@ -72,7 +72,7 @@ pub(crate) fn enter_vrf<const COUNT: bool>(
         Direction::Transmit,
         Count { packets: 1, bytes: len as u64, errors: 0 },
     );
-    meta.extra.entered = Some(Entered { link: route.link, bytes: len as u32, vrf: true });
+    meta.extra.entered = Some(Entered { link: route.link, bytes: len as u32, vrf: true, drops: false });
     meta.extra.flags |= LED_INTO_VRF;
     match destination {
         std::net::IpAddr::V6(destination) => Verdict::look6(meta, route.lookup, destination),

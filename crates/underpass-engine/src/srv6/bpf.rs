@@ -383,10 +383,16 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         }
         // Into headers of this router's own it goes with them.
         *(if self.wrapped > 0 { &mut self.wrapped } else { &mut self.inserted }) += srh.len();
+        self.moved(srh.len());
         self.sign()?;
         self.look(Some(self.own), None, mark)?;
         self.refresh();
         Ok(())
+    }
+
+    /// Has so many bytes more before the SRH. While the packet has no way, that one remains the program's.
+    fn moved(&mut self, by: usize) {
+        self.srh = self.srh.map(|at| at + by);
     }
 
     /// Fills in the HMAC of an SRH that has just been put on, if it has one: `seg6_push_hmac`.
@@ -420,6 +426,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         place.copy_from_slice(srh);
         place[0] = protocol::IPV6;
         self.wrapped += ipv6::Header::LEN + srh.len();
+        self.moved(ipv6::Header::LEN + srh.len());
         self.sign()?;
         self.look(Some(self.own), None, mark)?;
         self.refresh();

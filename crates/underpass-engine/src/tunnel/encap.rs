@@ -533,7 +533,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     meta.extra.outer = outer as u16;
     let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
     path.counters.add_link(tunnel.link, Direction::Transmit, entered);
-    meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
+    meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false, drops: false });
     trace.step(Event::Headend(tunnel.kind.name(), outer), &meta.packet);
     Verdict::via(meta, &via)
 }

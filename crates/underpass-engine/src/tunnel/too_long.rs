@@ -160,7 +160,13 @@ fn fits(
         6 if left >= LEAST_MTU6 => reported(meta, version, left),
         4 if inner_stays => reported(meta, version, left),
         _ if locked => Ok(false),
-        _ => Err(Verdict::drop(DropReason::TooBig)),
+        _ => {
+            // Linux: it is `ip_fragment` that refuses it, which `iptunnel_xmit_stats` does not count as an error.
+            if let Some(entered) = &mut meta.extra.entered {
+                entered.drops = true;
+            }
+            Err(Verdict::drop(DropReason::TooBig))
+        }
     }
 }
 

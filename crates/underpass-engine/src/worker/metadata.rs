@@ -91,6 +91,8 @@ pub(crate) struct Entered {
     pub(crate) bytes: u32,
     /// Whether that is the device of a VRF.
     pub(crate) vrf: bool,
+    /// Whether the packet is dropped there, and is no error, should it not go on.
+    pub(crate) drops: bool,
 }
 
 /// What has counted a packet, and how many bytes: the last behaviours that it went through, of which some do not count.

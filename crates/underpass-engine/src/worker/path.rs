@@ -231,13 +231,14 @@ impl<const COUNT: bool> Path<COUNT> {
         if error {
             self.uncount(meta);
         }
-        if let Some(Entered { link, bytes, .. }) = meta.extra.entered.take()
+        if let Some(Entered { link, bytes, drops, .. }) = meta.extra.entered.take()
             && reason != DropReason::NeighbourUnresolved
         {
             // It did not leave by the device after all.
             let taken_back = Count { packets: u64::from(bytes > 0), bytes: bytes.into(), errors: 0 };
-            let error = Count { errors: 1, ..Count::default() };
+            let error = Count { errors: u64::from(!drops), ..Count::default() };
             self.counters.add_link(link, Direction::Transmit, error - taken_back);
+            self.counters.add_link_drops(link, Direction::Transmit, drops.into());
         }
         if matches!(reason, DropReason::MplsOff | DropReason::GroupFrame) {
             count_unlooked(self, meta, reason);
