@@ -186,7 +186,7 @@ fn step_near() -> impl Strategy<Value = Step<u128>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 128 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 24 }))]
 
     #[test]
     fn a_random_history_of_ipv6_in_buckets(
