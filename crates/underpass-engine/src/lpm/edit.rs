@@ -64,7 +64,7 @@ impl<A: Address> Lpm<A> {
         self.exact(address, len)?.checked_sub(1)
     }
 
-    fn exact(&self, address: A, len: u8) -> Option<Mark> {
+    pub(super) fn exact(&self, address: A, len: u8) -> Option<Mark> {
         if len > A::BITS {
             return None;
         }
@@ -85,6 +85,7 @@ impl<A: Address> Lpm<A> {
     /// All blocks of the table's nodes and records, with their sizes in words.
     pub(crate) fn blocks(&self) -> Vec<(Block, usize)> {
         let mut blocks = self.deep_blocks();
+        blocks.extend(self.groups());
         let mut entries: Vec<u64> = (0..COVERS).map(|slot| self.root.word(slot).load(Relaxed)).collect();
         while let Some(entry) = entries.pop().map(Entry) {
             match entry.kind() {
@@ -98,6 +99,61 @@ impl<A: Address> Lpm<A> {
             }
         }
         blocks
+    }
+
+    /// Has `each` see all prefixes of [`ROOT`] bits and more, with their lengths and marks, until it says `false`; whether it
+    /// has seen all.
+    pub(super) fn visit(&self, each: &mut impl FnMut(A, u8, Mark) -> bool) -> bool {
+        (0..COVERS as u64).all(|slot| {
+            let entry = Entry(self.root.word(slot as usize).load(Relaxed));
+            self.visit_entry(A::from_halves([slot << 48, 0]), ROOT, entry, each)
+        })
+    }
+
+    /// The same of those that are longer than `len` bits and begin with the first `len` of `address`, at least [`ROOT`].
+    pub(super) fn visit_below(
+        &self,
+        address: A,
+        len: u8,
+        each: &mut impl FnMut(A, u8, Mark) -> bool,
+    ) -> bool {
+        let (path, stop) = self.descend(address, len);
+        let (pos, entry) = match (stop, path.last()) {
+            (Stop::Entry(_, pos, entry), _) => (pos, entry),
+            (Stop::InnerProtocol, Some(hop)) => (hop.pos, Entry(self.link(hop.link).load(Relaxed))),
+            _ => return true,
+        };
+        self.visit_entry(address, pos, entry, &mut |prefix, of, mark| {
+            let below = of > len && record::common(prefix, address) >= len.into();
+            !below || each(prefix, of, mark)
+        })
+    }
+
+    /// The same of what `entry` leads to, behind bit `pos` of `address`.
+    fn visit_entry(
+        &self,
+        address: A,
+        pos: u8,
+        entry: Entry,
+        each: &mut impl FnMut(A, u8, Mark) -> bool,
+    ) -> bool {
+        if let Some((prefix, len, mark)) = self.prefix(address, pos, entry) {
+            return each(prefix, len, mark);
+        }
+        if entry.kind() != Kind::Node {
+            return true;
+        }
+        let (address, base) = (address.with_window(pos, entry.suffix()), pos + entry.len());
+        let node = Node::read(self.arena.view(), entry.at());
+        (!node.own || each(address, base, node.default))
+            && node.prefixes.iter().all(|(code, mark)| {
+                let (prefix, len) = prefix_of(address, base, *code);
+                each(prefix, len, *mark)
+            })
+            && node.singles.iter().all(|(slot, entry)| {
+                let address = address.with_window(base, u64::from(*slot) << 56);
+                self.visit_entry(address, base + 8, *entry, each)
+            })
     }
 
     fn link(&self, link: Link) -> &std::sync::atomic::AtomicU64 {
@@ -167,6 +223,12 @@ fn code<A: Address>(address: A, base: u8, len: u8) -> u8 {
     ((1 << 8 | address.window(base) >> 56) >> (8 - (len - base))) as u8
 }
 
+/// The prefix of this code in a node at bit `base` of `address`, and its length: the reverse of [`code`].
+fn prefix_of<A: Address>(address: A, base: u8, code: u8) -> (A, u8) {
+    let spare = code.leading_zeros() as u8 + 1;
+    (address.with_window(base, (u64::from(code) << spare & 0xff) << 56), base + 8 - spare)
+}
+
 /// The word of a root that holds a prefix shorter than [`ROOT`].
 fn short<A: Address>(address: A, len: u8) -> usize {
     SHORTS + (1 << len | (address.window(0) >> 1 >> (63 - len)) as usize)
@@ -187,6 +249,7 @@ impl<A: Address> Edit<'_, A> {
             self.table.routes.store(self.table.routes.load(Relaxed) + 1, Relaxed);
         }
         self.refresh_flat(address, len);
+        self.refresh_buckets(address, len, Some(mark), previous);
         previous.map(|mark| mark - 1)
     }
 
@@ -200,6 +263,7 @@ impl<A: Address> Edit<'_, A> {
         if previous.is_some() {
             self.table.routes.store(self.table.routes.load(Relaxed) - 1, Relaxed);
             self.refresh_flat(address, len);
+            self.refresh_buckets(address, len, None, previous);
         }
         previous.map(|mark| mark - 1)
     }
@@ -461,9 +525,8 @@ impl<A: Address> Edit<'_, A> {
             return Some(self.leaf(address, hop.pos, hop.base, node.default));
         }
         if let Some((code, leaf)) = node.prefixes.first() {
-            let spare = code.leading_zeros() as u8 + 1;
-            let prefix = address.with_window(hop.base, (u64::from(*code) << spare & 0xff) << 56);
-            return Some(self.leaf(prefix, hop.pos, hop.base + 8 - spare, *leaf));
+            let (prefix, len) = prefix_of(address, hop.base, *code);
+            return Some(self.leaf(prefix, hop.pos, len, *leaf));
         }
         let (slot, entry) = *node.singles.first()?;
         let window = u64::from(slot) << 56 | entry.suffix() >> 8;

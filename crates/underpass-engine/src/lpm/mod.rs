@@ -10,13 +10,15 @@
 //! all its prefixes share. All nodes of a family lie in one arena; a table by itself takes as much
 //! memory as its root's entries touch.
 //!
-//! A table of IPv4 with many routes is laid out flat besides (see [`flat`]).
+//! A table of IPv4 with many routes is laid out flat besides (see [`flat`]), and one of IPv6 has buckets for programs in the
+//! kernel (see [`buckets`]).
 //!
 //! A change writes the one node that it concerns anew, and publishes it with one store; readers in
 //! the old node finish there, and its block is used again when all of them have begun another burst.
 
 mod arena;
 mod batch;
+mod buckets;
 mod edit;
 mod entry;
 mod flat;
@@ -30,6 +32,8 @@ use std::sync::atomic::{
 };
 
 pub(crate) use arena::{Arena, Block, Pages, Words};
+use buckets::Buckets;
+pub(crate) use buckets::{DIRECTORY, PROBES, SPREAD, WORDS as BUCKET_WORDS};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;
@@ -58,7 +62,8 @@ const SHORTS: usize = 2 << ROOT;
 pub(crate) const DEFAULT: usize = 3 << ROOT;
 /// Where it says whether a prefix of 1 to 15 bits was ever there.
 pub(crate) const COVERED: usize = DEFAULT + 1;
-/// Where it says where programs in the kernel find the table laid out flat: entries << 32 | slots, or 0.
+/// Where it says where programs in the kernel find the table laid out: of IPv4 entries << 32 | slots, of IPv6 the words of a
+/// directory << 32 | its first | [`DIRECTORY`], or 0.
 pub(crate) const FLAT: usize = DEFAULT + 2;
 /// Words of a root, as a power of two.
 const ROOT_BITS: u32 = ROOT as u32 + 2;
@@ -194,6 +199,7 @@ pub struct Lpm<A> {
     arena: Words,
     routes: AtomicU32,
     flat: Flat,
+    buckets: Buckets,
     address: PhantomData<A>,
 }
 
@@ -211,6 +217,7 @@ impl<A: Address> Lpm<A> {
             arena: arena.words().clone(),
             routes: AtomicU32::new(0),
             flat: Flat::default(),
+            buckets: Buckets::default(),
             address: PhantomData,
         }
     }

@@ -12,6 +12,7 @@ mod features;
 mod hash;
 mod input;
 mod inside;
+mod laid_out;
 mod leave;
 mod mpls;
 mod multipath;

@@ -81,10 +81,12 @@ impl Emit {
         p.store(Size::Double, R10, LOW, R3);
         p.store(Size::Double, R10, ROOT, R1);
         let trie = p.label();
-        self.look_up_flat(trie, default);
+        self.look_up_laid_out(trie, default);
         let p = &mut self.p;
         p.here(trie);
         p.load(Size::Double, R1, R10, ROOT);
+        p.load(Size::Double, R2, R10, HIGH);
+        p.load(Size::Double, R3, R10, LOW);
         p.copy(R8, R2);
         p.compute(R8, Do::ShiftRight, 48);
         p.copy(R4, R8);
@@ -257,56 +259,6 @@ impl Emit {
         p.compute(R1, Do::Add, layout::DEFAULT);
         p.point(R1, R1);
         p.load(Size::Word, R0, R1, 0);
-        p.exit();
-    }
-
-    /// Looks the address in R2 up in the table whose root is in R1 where that is laid out flat, as `Layout::mark`, and
-    /// returns the mark; jumps to `trie` where it is not, to `default` if no prefix covers the address. Changes R0, R1, R4
-    /// and R5.
-    fn look_up_flat(&mut self, trie: Label, default: Label) {
-        let p = &mut self.p;
-        let deep = p.label();
-        p.compute(R1, Do::Add, layout::FLAT);
-        p.point(R1, R1);
-        p.load(Size::Double, R1, R1, 0);
-        p.jump_if(R1, When::Equal, 0, trie);
-        p.copy(R4, R1);
-        p.compute(R4, Do::ShiftLeft, 32);
-        p.compute(R4, Do::ShiftRight, 32);
-        p.copy(R5, R2);
-        p.compute(R5, Do::ShiftRight, 40);
-        p.compute(R5, Do::ShiftLeft, 1);
-        p.compute_with(R4, Do::Add, R5);
-        p.point(R4, R4);
-        p.load(Size::Half, R0, R4, 0);
-        p.jump_if(R0, When::Bits, layout::DEEP, deep);
-        p.jump_if(R0, When::Equal, 0, default);
-        p.exit();
-
-        p.here(deep);
-        p.compute(R0, Do::And, layout::DEEP - 1);
-        p.compute(R0, Do::ShiftLeft, 2);
-        p.compute(R1, Do::ShiftRight, 32);
-        p.compute_with(R1, Do::Add, R0);
-        p.point(R1, R1);
-        p.load(Size::Word, R4, R1, 0);
-        p.jump_if(R4, When::Equal, 0, trie);
-        // The mark in the block: that of the last byte, less what is coarse.
-        p.copy(R5, R4);
-        p.compute(R5, Do::ShiftRight, 28);
-        p.compute(R5, Do::And, 6);
-        p.copy(R0, R2);
-        p.compute(R0, Do::ShiftRight, 32);
-        p.compute(R0, Do::And, 0xff);
-        p.compute_with(R0, Do::ShiftRight, R5);
-        p.compute(R0, Do::ShiftLeft, 2);
-        p.compute(R4, Do::And, (1 << 29) - 1);
-        p.compute(R4, Do::ShiftLeft, layout::UNIT_BITS);
-        p.compute_with(R4, Do::Add, R0);
-        p.compute(R4, Do::Add, self.places.nodes.cast_signed());
-        p.point(R4, R4);
-        p.load(Size::Word, R0, R4, 0);
-        p.jump_if(R0, When::Equal, 0, default);
         p.exit();
     }
 

@@ -119,8 +119,8 @@ impl Router {
         }
     }
 
-    /// Adds so many routes to a table of a VRF that it is laid out flat for programs: most where few packets go, some deep
-    /// in the nets where many do.
+    /// Adds so many routes to tables of a VRF that they are laid out for programs, of IPv4 flat and of IPv6 in buckets: most
+    /// where few packets go, some deep in the nets where many do.
     pub fn enlarge(&mut self, vrf: usize, random: &mut Random) {
         let nets = (0..=u16::MAX).map(|net| (11 << 24 | u32::from(net) << 8, 24));
         let mut deep = Random(random.next());
@@ -129,6 +129,13 @@ impl Router {
             let prefix = Ipv4Addr::from_bits(address & mask(len, 32) as u32);
             let action = self.actions[random.below(ACTIONS as u64) as usize].0;
             self.writer.insert4(self.vrfs[vrf].fibs4[0], prefix, len, action);
+        }
+        let nets = (0..5000u128).map(|net| (0x2400 << 112 | net << 90, 48));
+        let deep = (0..3000).map(|_| (address6(random).to_bits(), 28 + random.below(37) as u8));
+        for (address, len) in nets.chain(deep.collect::<Vec<_>>()) {
+            let prefix = Ipv6Addr::from_bits(address & mask(len, 128));
+            let action = self.actions[random.below(ACTIONS as u64) as usize].0;
+            self.writer.insert6(self.vrfs[vrf].fibs6[0], prefix, len, action);
         }
     }
 

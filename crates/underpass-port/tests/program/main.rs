@@ -261,7 +261,7 @@ fn traced_packets_are_for_workers() {
 }
 
 /// Routes, next hops, SIDs, links and whole VRFs change while the program reads: between any two packets may lie some
-/// changes. One of the tables is large.
+/// changes. One VRF's tables are large.
 #[test]
 fn any_history_of_tables() {
     with_runner("any_history_of_tables", Hook::Tcx, |mut runner| {

@@ -55,7 +55,7 @@ fn step<A: Address + std::fmt::Debug>(
 }
 
 /// Takes a table and the model through a history, and compares them after each step. Before the step
-/// `flat` the table is laid out flat, if there is such a step.
+/// `flat` the table is laid out flat, or has buckets, if there is such a step.
 fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat: usize) {
     let (retirer, mut readers) = publish::domain(1);
     let mut arena = Arena::new(20);
@@ -63,7 +63,8 @@ fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat
     let mut routes = Routes::new();
     for (n, step) in steps.into_iter().enumerate() {
         if n == flat {
-            Edit { table: &table, arena: &mut arena, retirer: &retirer }.lay_out_flat();
+            let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+            if A::BITS == 32 { edit.lay_out_flat() } else { edit.make_buckets() }
         }
         let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
         match step {
@@ -100,6 +101,9 @@ fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat
                 assert_eq!(leaf, expected.unwrap_or(crate::lpm::NO_LEAF), "{address:x?}, in a batch");
                 if let Some(layout) = table.whole_layout() {
                     assert_eq!(layout.leaf(&table, *address), expected, "{address:x?}, laid out flat");
+                }
+                if let Some(leaf) = table.bucket_says(*address) {
+                    assert_eq!(leaf, expected, "{address:x?}, in a bucket, of {routes:x?}");
                 }
             }
         }
@@ -158,6 +162,48 @@ proptest! {
         flat in 0usize..60,
     ) {
         check(steps, probes, flat);
+    }
+}
+
+/// Addresses of which some have their first 32 bits in common, and differ behind them in a few places or in many.
+fn near6() -> impl Strategy<Value = u128> {
+    const NEAR: u128 = 0x2001_0db8 << 96;
+    prop_oneof![
+        3 => (0u128..256, 0u128..4).prop_map(|(net, host)| NEAR | net << 88 | net << 64 | host),
+        2 => any::<u128>().prop_map(|bits| NEAR | bits >> 32),
+        1 => any::<u128>().prop_map(|bits| NEAR ^ (bits & 7) << 94 | bits >> 40),
+        1 => address6(),
+    ]
+}
+
+/// Histories that come to more than a group has buckets for, and back.
+fn step_near() -> impl Strategy<Value = Step<u128>> {
+    let len = prop_oneof![28u8..=72, 33u8..=40, Just(48), Just(64), 0u8..=128];
+    prop_oneof![
+        4 => (near6(), len, 0u32..1000).prop_map(|(a, l, leaf)| Step::Insert(a, l, leaf)),
+        1 => any::<prop::sample::Index>().prop_map(Step::RemoveNth),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 24 }))]
+
+    #[test]
+    fn a_random_history_of_ipv6_in_buckets(
+        steps in prop::collection::vec(step(address6().boxed()), 0..STEPS),
+        probes in prop::collection::vec(address6(), 0..20),
+        buckets in 0usize..30,
+    ) {
+        check(steps, probes, buckets);
+    }
+
+    #[test]
+    fn a_random_history_of_ipv6_in_few_buckets(
+        steps in prop::collection::vec(step_near(), 0..4 * STEPS),
+        probes in prop::collection::vec(near6(), 0..20),
+        buckets in 0usize..200,
+    ) {
+        check(steps, probes, buckets);
     }
 }
 
