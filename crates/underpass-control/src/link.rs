@@ -175,7 +175,9 @@ impl Link {
     pub(crate) fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
         let (flags, mtu, broadcast) = match kind {
             LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
-            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vlan => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
+            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vlan => {
+                (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6])
+            }
             LinkKind::Dummy | LinkKind::Ifb => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
             LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
             LinkKind::Tunnel(_) => (IFF_NOARP, 1480, [0xff; 6]),

@@ -599,6 +599,11 @@ fn tunnel() {
 }
 
 #[test]
+fn vlan() {
+    group("vlan");
+}
+
+#[test]
 fn ioam() {
     group("ioam");
 }

@@ -25,6 +25,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if old == new {
         return;
     }
+    new.carrier = vlan::carrier(router, &old, &new);
     // A link that changes its VRF is taken down for it: Linux's cycle_netdev.
     let leaves = old.master != new.master;
     let wanted_up = new.up();

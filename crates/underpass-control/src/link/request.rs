@@ -1,8 +1,9 @@
 //! Requests for links. Linux: `net/core/rtnetlink.c`.
 
 use libc::{
-    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
-    IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
+    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENETDOWN, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI,
+    IFF_AUTOMEDIA, IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL,
+    IFF_PROMISC, IFF_UP,
 };
 use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
@@ -493,7 +494,14 @@ fn create_vlan(
         data: wanted.data.as_ref(),
     };
     let link = vlan::create(router, Link::new(index, name, LinkKind::Vlan, own_mac(index)), said)?;
-    let link = wanted.apply_new(router, &link)?;
+    let link = match wanted.apply_new(router, &link) {
+        Err(error) if error.errno == ENETDOWN => {
+            // Linux has made the link then, and deletes it again.
+            router.links.pass_over(index);
+            return Err(error);
+        }
+        link => link?,
+    };
     add(router, Cause::from(request), link);
     Ok(Outcome::Done)
 }

@@ -143,7 +143,10 @@ fn set(save: &mut Save<'_>, link: &Link) {
     line.some("broadcast", (is_ethernet(link) && *broadcast != first.broadcast).then(|| mac(*broadcast)));
     // That of a tunnel is what its way was when it was made.
     let last = has_ipv6(save.router, link);
-    line.some("mtu", (!last && (*mtu != first.mtu || link.lower().is_some() || link.tunnel.is_some())).then_some(mtu));
+    line.some(
+        "mtu",
+        (!last && (*mtu != first.mtu || link.lower().is_some() || link.tunnel.is_some())).then_some(mtu),
+    );
     line.some("txqueuelen", (*tx_queue_len != first.tx_queue_len).then_some(tx_queue_len));
     line.some("group", (*group != first.group).then_some(group));
     let mode = if save.router.live.is_some() {

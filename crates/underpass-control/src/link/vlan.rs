@@ -134,6 +134,15 @@ fn below<'r>(router: &'r Router, link: &'r Link) -> Option<(&'r Vlan, &'r Link)>
     Some((vlan, router.links.get(vlan.lower)?))
 }
 
+/// Whether a VLAN device has a carrier once it is up or down as it is now. Linux: `vlan_dev_open`, `vlan_dev_stop`.
+pub(super) fn carrier(router: &Router, old: &Link, new: &Link) -> bool {
+    match below(router, new) {
+        Some(_) if old.up() && !new.up() => false,
+        Some((_, lower)) if !old.up() && new.up() && lower.up() => lower.carrier,
+        _ => new.carrier,
+    }
+}
+
 /// The VLAN devices of a link, in the order of their tags.
 fn above(router: &Router, lower: u32) -> impl Iterator<Item = (&Link, &Vlan)> {
     let vlans = router.links.iter().filter_map(|link| Some((link, link.vlan.as_deref()?)));
@@ -150,7 +159,6 @@ fn indices_above(router: &Router, lower: u32) -> Vec<u32> {
 /// A link is now `new`: its VLAN devices follow. Linux: `vlan_device_event`.
 pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) {
     let (was_up, is_up) = (old.up(), new.up());
-    let carrier = is_up && new.carrier;
     let changed = old.mac != new.mac || old.mtu != new.mtu || was_up != is_up || old.carrier != new.carrier;
     if !changed {
         return;
@@ -159,8 +167,14 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
         let Some(link) = router.links.get(index).cloned() else { continue };
         let Some(vlan) = link.vlan.clone() else { continue };
         let mut flags = link.flags;
-        if was_up != is_up && !vlan.is_loose() {
-            flags = if is_up { flags | IFF_UP as u32 } else { flags & !(IFF_UP as u32) };
+        let mut carrier = link.carrier;
+        match (was_up, is_up) {
+            (true, false) if !vlan.is_loose() => flags &= !(IFF_UP as u32),
+            (_, true) => {
+                flags |= if was_up || vlan.is_loose() { 0 } else { IFF_UP as u32 };
+                carrier = new.carrier;
+            }
+            _ => {}
         }
         let mac = if vlan.inherits_mac { new.mac } else { link.mac };
         let mtu = link.mtu.min(new.mtu);

@@ -92,7 +92,7 @@ fn receive_by<const COUNT: bool, T: Trace>(
         return;
     }
     for packet in &mut burst {
-        if let Some(&[.., control, _]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
+        if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
             let priority = vlan.ingress[usize::from(control >> 5)];
             if priority != packet.tag().priority {
                 packet.set_tag(Tag { priority, ..packet.tag() });

@@ -74,7 +74,8 @@ impl Vlans {
     /// The device of the tag that a frame begins with, behind its addresses.
     #[inline(always)]
     pub(crate) fn of_frame(&self, frame: &[u8]) -> Option<LinkId> {
-        let [.., a, b, c, d] = frame.first_chunk::<16>()?;
+        // Linux: `skb_vlan_untag` wants an EtherType behind the tag.
+        let [.., a, b, c, d, _, _, _, _] = frame.first_chunk::<20>()?;
         let of = self.of.get(place(u16::from_be_bytes([*a, *b]))?)?.as_ref()?;
         of[usize::from(u16::from_be_bytes([*c, *d])) % IDS].checked_sub(1).map(LinkId)
     }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     fn frame(tag: [u8; 4]) -> Vec<u8> {
-        [&[2; 12][..], &tag, &[8, 0]].concat()
+        [&[2; 12][..], &tag, &[8, 0, 0x45, 0]].concat()
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         ] {
             assert_eq!(vlans.of_frame(&frame(tag)), link.map(LinkId), "{tag:?}");
         }
-        assert_eq!(vlans.of_frame(&[0; 15]), None);
+        assert_eq!(vlans.of_frame(&frame([0x81, 0, 0, 10])[..19]), None);
     }
 
     #[test]
