@@ -256,11 +256,12 @@ pub(crate) fn save_up(save: &mut Save<'_>, last: bool) {
         if link.up() || link.activated && link.kind != LinkKind::Loopback && save.router.live.is_none() {
             save.line(Words::new(&format!("ip link set dev {name} up")));
         }
-        // A VLAN device comes up with the link below it.
-        let follows = link.vlan.is_some();
-        if !link.up() && (link.activated || follows) {
+        if !link.up() && link.activated {
             save.line(Words::new(&format!("ip link set dev {name} down")));
         }
+    }
+    if last {
+        vlan::bind(save);
     }
 }
 

@@ -13,7 +13,7 @@ use super::publish::publish_link;
 use super::{Link, LinkKind};
 use crate::Router;
 use crate::events::Cause;
-use crate::save::{Words, protocol};
+use crate::save::{Save, Words, protocol};
 
 /// Flags that a VLAN device does not take over from the link below it.
 const OF_LOWER: u32 = (IFF_UP | IFF_PROMISC | IFF_ALLMULTI | IFF_MASTER | IFF_SLAVE) as u32;
@@ -145,8 +145,11 @@ pub(super) fn carrier(router: &Router, old: &Link, new: &Link) -> bool {
 
 /// The VLAN devices of a link, in the order of their tags.
 fn above(router: &Router, lower: u32) -> impl Iterator<Item = (&Link, &Vlan)> {
-    let vlans = router.links.iter().filter_map(|link| Some((link, link.vlan.as_deref()?)));
-    vlans.filter(move |(_, vlan)| vlan.lower == lower)
+    vlans(router).filter(move |(_, vlan)| vlan.lower == lower)
+}
+
+fn vlans(router: &Router) -> impl Iterator<Item = (&Link, &Vlan)> {
+    router.links.iter().filter_map(|link| Some((link, link.vlan.as_deref()?)))
 }
 
 fn indices_above(router: &Router, lower: u32) -> Vec<u32> {
@@ -226,14 +229,22 @@ pub(super) fn as_made(router: &Router, link: &Link, vlan: &Vlan) -> Link {
     }
 }
 
-/// `type` and what follows it.
+/// VLAN devices follow the links below them, now that all are up that are to be.
+pub(super) fn bind(save: &mut Save<'_>) {
+    for (link, _) in vlans(save.router).filter(|(_, vlan)| !vlan.is_loose()) {
+        let name = save.name(link.index);
+        save.line(Words::new(&format!("ip link set dev {name} type vlan loose_binding off")));
+    }
+}
+
+/// `type` and what follows it. The device is bound loosely at first, so that it comes up when its turn is: [`bind`].
 pub(super) fn words(vlan: &Vlan) -> Words {
     let vlan::Vlan { protocol: of_tag, id, flags, ingress: _, egress: _ } = &vlan.tag;
     let mut words = Words::new("type vlan");
     words.pair("protocol", protocol(*of_tag)).pair("id", id);
     let switch = |on: bool| if on { "on" } else { "off" };
     words.pair("reorder_hdr", switch(flags & REORDER_HDR != 0));
-    words.pair("loose_binding", switch(vlan.is_loose()));
+    words.add("loose_binding on");
     let maps: [(&str, Vec<_>); 2] = [
         ("ingress-qos-map", vlan.tag.ingress_pairs().collect()),
         // The last that is said is shown first.
