@@ -203,6 +203,15 @@ def run_guest(cases):
 OWN4 = (b"\xc0\0\2\1", b"\xc6\x33\x64\1", b"\x0a\6\0\1")
 
 
+def behind_tags(frame, change):
+    """What `change` makes of a frame without its VLAN tags, with them."""
+    at = 12
+    while frame[at : at + 2] in (b"\x81\x00", b"\x88\xa8"):
+        at += 4
+    changed = change(frame[:12] + frame[at:])
+    return changed[:12] + frame[12:at] + changed[12:]
+
+
 def own_identification(frame):
     """IPv4 packets that the router itself makes: ICMP. Their identification is random in Linux; 0 here. Inside other headers
     those that come from an address of the router's."""
@@ -293,7 +302,7 @@ def sent(answer):
     for port, number, frame in answer["out"]:
         frame = bytes.fromhex(frame)
         if not is_noise(frame):
-            out[port].append((number, own_time(own_tunnel(own_identification(frame)), number)))
+            out[port].append((number, behind_tags(frame, lambda frame: own_time(own_tunnel(own_identification(frame)), number))))
     return out
 
 

@@ -11,6 +11,7 @@ pub(crate) mod request;
 mod rewrite;
 pub(crate) mod save;
 pub(crate) mod tunnel;
+pub(crate) mod vlan;
 
 use std::collections::BTreeMap;
 
@@ -47,6 +48,8 @@ pub enum LinkKind {
     },
     /// A tunnel.
     Tunnel(underpass_netlink::tunnel::Kind),
+    /// `vlan`: what comes in by another link with its tag comes in by it.
+    Vlan,
 }
 
 impl LinkKind {
@@ -58,6 +61,7 @@ impl LinkKind {
             Self::Ifb => Some("ifb"),
             Self::Vrf { .. } => Some("vrf"),
             Self::Tunnel(kind) => Some(kind.name()),
+            Self::Vlan => Some("vlan"),
         }
     }
 
@@ -96,7 +100,7 @@ pub struct Link {
     pub eui64: bool,
     /// The port that packets of a link of the kernel come and go by, if there is one.
     pub attached: Option<PortId>,
-    /// The port by which packets leave a `dummy` of the router's own, where nobody takes them.
+    /// The port of a `dummy` or a VLAN device of the router's own: no wire is behind it.
     pub(crate) sink: Option<PortId>,
     /// Whether it has a carrier.
     pub carrier: bool,
@@ -108,6 +112,8 @@ pub struct Link {
     pub carrier_changes: [u32; 2],
     /// What makes it a tunnel, if it is one.
     pub tunnel: Option<Box<Tunnel>>,
+    /// What makes it a VLAN device, if it is one.
+    pub vlan: Option<Box<vlan::Vlan>>,
     /// The packet path's name for it.
     pub id: LinkId,
 }
@@ -130,6 +136,15 @@ impl Link {
     pub const fn all_flags(&self) -> u32 {
         let carrier = if self.up() && self.carrier { IFF_RUNNING | IFF_LOWER_UP } else { 0 };
         self.flags | carrier as u32
+    }
+
+    /// The link that it is bound to or above, if it is a tunnel or a VLAN device: `IFLA_LINK`.
+    pub(crate) fn lower(&self) -> Option<u32> {
+        match (&self.vlan, &self.tunnel) {
+            (Some(vlan), _) => Some(vlan.lower),
+            (None, Some(tunnel)) => tunnel.lower(),
+            (None, None) => None,
+        }
     }
 
     /// The UDP port that it has open: that of a `bareudp` that is up.
@@ -160,7 +175,9 @@ impl Link {
     pub(crate) fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
         let (flags, mtu, broadcast) = match kind {
             LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
-            LinkKind::Port(_) | LinkKind::Kernel => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
+            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vlan => {
+                (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6])
+            }
             LinkKind::Dummy | LinkKind::Ifb => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
             LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
             LinkKind::Tunnel(_) => (IFF_NOARP, 1480, [0xff; 6]),
@@ -185,6 +202,7 @@ impl Link {
             qdisc: None,
             carrier_changes: [0; 2],
             tunnel: None,
+            vlan: None,
             id: LinkId(u32::MAX),
         }
     }

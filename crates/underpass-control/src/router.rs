@@ -316,9 +316,9 @@ impl Router {
         }
         let index = self.links.free_index();
         let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
-        if let Some(dummy) = in_its_place {
+        if let Some(inside) = in_its_place {
             let sink = Some(PortId(port.0 + 1).max(free_port(self)));
-            change_sink(self, Link { sink, ..dummy });
+            change_sink(self, Link { sink, ..inside });
         }
         add_link(self, Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
         Ok(index)

@@ -25,6 +25,7 @@ pub mod seg6;
 pub mod seg6local;
 pub mod tc;
 pub mod tunnel;
+pub mod vlan;
 
 pub use attribute::{Attribute, Attributes, Type, Validate, policy};
 pub use encap::Encap;

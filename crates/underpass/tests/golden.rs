@@ -360,6 +360,14 @@ fn flow(frame: &[u8]) -> Vec<u8> {
 /// The identification of IPv4 packets that the router makes is its own affair, and so are the flow label
 /// of IPv6 packets and the source port of a tunnel: they are 0 in the recordings.
 fn without_own_choices(mut frame: Vec<u8>) -> Vec<u8> {
+    let is_tag = |tag: &&[u8]| matches!(tag, [0x81, 0x00, ..] | [0x88, 0xa8, ..]);
+    let tags = 4 * frame.get(12..).unwrap_or_default().chunks(4).take_while(is_tag).count();
+    if tags != 0 && frame.len() >= 14 + tags {
+        let taken: Vec<u8> = frame.drain(12..12 + tags).collect();
+        frame = without_own_choices(frame);
+        frame.splice(12..12, taken);
+        return frame;
+    }
     if frame.get(12) == Some(&0x08) && (is_router_made(&frame) || is_outer(&frame)) {
         frame[18..20].fill(0);
         frame[24..26].fill(0);
@@ -596,6 +604,11 @@ fn segments() {
 #[test]
 fn tunnel() {
     group("tunnel");
+}
+
+#[test]
+fn vlan() {
+    group("vlan");
 }
 
 #[test]

@@ -268,6 +268,18 @@ fn fallback_devices_as_in_linux() {
     });
 }
 
+/// VLAN devices, also above each other: made, changed, shown, up and down with the link below, in a VRF, with qdiscs.
+#[test]
+fn vlans_as_in_linux() {
+    let daemon = two_ports();
+    daemon.succeeds("sysctl -qw net.core.fb_tunnels_only_for_init_net=2");
+    // The ports there were veths, which say how large a segment they would take.
+    answers_of(&|line| daemon.exec(line), "vlan", |line| {
+        let line = without_chance(line).replace(" tso_max_size 524280 ", " tso_max_size 65536 ");
+        line.replace("\"tso_max_size\":524280,", "\"tso_max_size\":65536,")
+    });
+}
+
 #[test]
 fn links_and_addresses_as_in_linux() {
     as_recorded("links");

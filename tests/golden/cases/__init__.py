@@ -32,6 +32,7 @@ from . import (  # noqa: F401
     tunnel_link,
     tunnel_out,
     tunnel_qos,
+    vlan,
 )
 from .frames import CASES
 

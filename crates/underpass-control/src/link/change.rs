@@ -5,7 +5,7 @@ use libc::{IFF_NOARP, IFF_UP};
 use super::encode::in_own_vrf;
 use super::publish::{compile_link, free_port, notify_link, notify_link_gone, publish_link};
 use super::tunnel::publish::{publish_tunnel, unpublish_tunnel};
-use super::{Link, LinkKind};
+use super::{Link, LinkKind, vlan};
 use crate::Router;
 use crate::address::publish::{
     addresses_down, addresses_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
@@ -25,6 +25,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if old == new {
         return;
     }
+    new.carrier = vlan::carrier(router, &old, &new);
     // A link that changes its VRF is taken down for it: Linux's cycle_netdev.
     let leaves = old.master != new.master;
     let wanted_up = new.up();
@@ -72,6 +73,9 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
         link_changed(router, index, leaves || new.vrf_table().is_some());
     }
+    if let Some(now) = router.links.get(index).cloned() {
+        vlan::follow(router, cause, &old, &now);
+    }
 }
 
 /// Takes a link up or down, and its addresses, neighbours and routes with it.
@@ -105,6 +109,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
     if link.up() {
         switch_link(router, cause, &link, false);
     }
+    vlan::delete_above(router, cause, index);
     forget_addresses(router, cause, index);
     forget_routes_of(router, cause, index);
     for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
@@ -112,6 +117,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
     }
     unpublish_tunnel(router, index);
     if let Some(link) = router.links.remove(index) {
+        vlan::publish_lower(router, &link);
         router.engine.remove_link(link.id);
         router.sysctls.forget(index);
         forget_labels_of(router, index);
@@ -134,7 +140,7 @@ pub(crate) fn add_loopback(router: &mut Router) {
 
 pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     let index = link.index;
-    if link.kind == LinkKind::Dummy && router.live.is_none() {
+    if matches!(link.kind, LinkKind::Dummy | LinkKind::Vlan) && router.live.is_none() {
         link.sink = Some(free_port(router));
     }
     let vrf = link.vrf_table().is_some();
@@ -148,7 +154,8 @@ pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
         notify_netconf(router, cause, RTM_NEWNETCONF, index, family);
     }
-    router.links.put(link);
+    router.links.put(link.clone());
+    vlan::publish_lower(router, &link);
     publish_tunnel(router, index);
     notify_link(router, cause, index, u32::MAX);
 }

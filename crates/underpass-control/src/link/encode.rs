@@ -74,7 +74,9 @@ fn operational_state(link: &Link) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
         LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => 0,
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
+        // Linux: `default_operstate`. The links below have a carrier, up or down.
+        LinkKind::Vlan if !link.carrier => 2,
+        LinkKind::Vlan | LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
     }
 }
 
@@ -90,6 +92,7 @@ pub(super) fn mtu_bounds(link: &Link) -> (u32, u32) {
         LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb => (0, 0),
         LinkKind::Tunnel(_) => link.tunnel.as_ref().map_or((0, 0), |tunnel| tunnel.mtu_bounds()),
         LinkKind::Port(_) | LinkKind::Kernel => (68, 65535),
+        LinkKind::Vlan => (0, 65535),
         LinkKind::Vrf { .. } => (1280, 65575),
     }
 }
@@ -128,10 +131,10 @@ pub(crate) fn write_link(
     if let Some(master) = link.master {
         reply.u32(libc::IFLA_MASTER, master);
     }
-    if let Some(lower) = link.tunnel.as_ref().and_then(|tunnel| tunnel.lower()) {
+    if let Some(lower) = link.lower() {
         reply.u32(libc::IFLA_LINK, lower);
     }
-    reply.u8(libc::IFLA_CARRIER, 1);
+    reply.u8(libc::IFLA_CARRIER, link.carrier.into());
     reply.text(libc::IFLA_QDISC, queue(link));
     if !link.alias.is_empty() {
         let mut alias = link.alias.clone();
@@ -199,6 +202,11 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
     if let Some(tunnel) = &link.tunnel {
         let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
         tunnel::write(reply, &tunnel.shown(), &tunnel.encap, &tunnel.six_rd);
+        reply.end(data);
+    }
+    if let Some(vlan) = &link.vlan {
+        let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+        vlan.tag.write(reply);
         reply.end(data);
     }
     if let Some(table) = vrf {

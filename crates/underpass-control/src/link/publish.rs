@@ -8,7 +8,7 @@ use underpass_engine::tables::LookupId;
 
 use super::encode::{self, count_link, in_own_vrf, vrf_table_over};
 use super::tunnel::publish::publish_tunnel;
-use super::{Link, LinkKind};
+use super::{Link, LinkKind, vlan};
 use crate::Router;
 use crate::address::source::{anycast6, own6, several, source4, source6};
 use crate::events::Cause;
@@ -31,10 +31,10 @@ pub(crate) fn free_port(router: &Router) -> PortId {
     PortId(ports.map(|port| port.0 + 1).max().unwrap_or(0))
 }
 
-/// Gives a dummy another port.
-pub(crate) fn change_sink(router: &mut Router, dummy: Link) {
-    let index = dummy.index;
-    router.links.put(dummy);
+/// Gives a link that has no wire another port.
+pub(crate) fn change_sink(router: &mut Router, link: Link) {
+    let index = link.index;
+    router.links.put(link);
     publish_link(router, index);
     refresh_next_hops(router, index);
 }
@@ -112,7 +112,9 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         egress: router.filters.hook_of(Block { link: link.index, point: Point::Egress }),
         root,
         ingress_qdisc,
-        swallows: link.sink.is_some(),
+        swallows: link.kind == LinkKind::Dummy && link.sink.is_some(),
+        vlan: vlan::compile(router, link),
+        vlans: vlan::compile_above(router, link),
         ifb: link.kind == LinkKind::Ifb,
         programs: router.programs_of(link.index),
     }

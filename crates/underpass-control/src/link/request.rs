@@ -1,8 +1,9 @@
 //! Requests for links. Linux: `net/core/rtnetlink.c`.
 
 use libc::{
-    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
-    IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
+    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENETDOWN, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI,
+    IFF_AUTOMEDIA, IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL,
+    IFF_PROMISC, IFF_UP,
 };
 use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
@@ -12,7 +13,7 @@ use super::encode::mtu_bounds;
 use super::proxied::{change_tunnel, delete_devices, is_made, make_device, make_tunnel, set_master};
 use super::publish::own_mac;
 use super::tunnel::fallback::use_kind;
-use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
+use super::{Link, LinkKind, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::fou::request::check_free;
@@ -136,6 +137,10 @@ impl<'a> Wanted<'a> {
             Some("dummy" | "ifb" | "gretap" | "ip6gretap") => {
                 check_ethernet(&address)?;
             }
+            Some("vlan") => {
+                let said = "8021q: Invalid link address";
+                check_ethernet(&address).map_err(|error| RequestError::new(error.errno, said))?;
+            }
             _ => {}
         }
         Ok(())
@@ -184,6 +189,9 @@ impl<'a> Wanted<'a> {
             if !valid_mac(link.mac) {
                 return Err(RequestError::errno(EADDRNOTAVAIL));
             }
+            if let Some(vlan) = &mut link.vlan {
+                vlan.inherits_mac = false;
+            }
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
             let (min, max) = mtu_bounds(&link);
@@ -196,6 +204,9 @@ impl<'a> Wanted<'a> {
             }
             if let Some(tunnel) = link.tunnel.as_ref().filter(|_| !new) {
                 tunnel.check_mtu(link.mtu)?;
+            }
+            if !new {
+                vlan::check_mtu(router, &link)?;
             }
         }
         if let Some(group) = self.attributes.get(libc::IFLA_GROUP) {
@@ -223,6 +234,9 @@ impl<'a> Wanted<'a> {
             let was_up = link.up();
             link.flags = self.new_flags(&link)?;
             // Linux: `eth_validate_addr`. `gretap0` has none at first.
+            if !was_up {
+                vlan::check_up(router, &link)?;
+            }
             if link.up() && !was_up && link.kind.is_ethernet_tunnel() && !valid_mac(link.mac) {
                 return Err(RequestError::errno(EADDRNOTAVAIL));
             }
@@ -347,7 +361,11 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 // Of what makes their kind only tunnels can be changed.
                 Some(data) => {
                     let mtu = wanted.attributes.get(libc::IFLA_MTU).is_some();
-                    let changed = tunnel::change(router, link, wanted.kind.as_deref(), data, mtu)?;
+                    let kind = wanted.kind.as_deref();
+                    let changed = match link.vlan.as_ref().filter(|_| kind == Some("vlan")) {
+                        Some(vlan) => vlan::change(link, vlan, data)?,
+                        None => tunnel::change(router, link, kind, data, mtu)?,
+                    };
                     wanted.changed(router, &changed)?
                 }
                 None => wanted.changed(router, link)?,
@@ -376,6 +394,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
 fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
     if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
         return create_tunnel(router, request, wanted, kind);
+    }
+    if wanted.kind.as_deref() == Some("vlan") && router.live.is_none() {
+        return create_vlan(router, request, wanted);
     }
     let kind = match wanted.kind.as_deref() {
         Some("dummy") => LinkKind::Dummy,
@@ -452,6 +473,36 @@ fn create_tunnel(
         return make_tunnel(router, request, &Link { mtu: link.mtu, ..made });
     }
     add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
+    Ok(Outcome::Done)
+}
+
+fn create_vlan(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Outcome, RequestError> {
+    let name = free_name(router, wanted.name().as_deref().unwrap_or("vlan%d"))?;
+    let index = match u32::try_from(wanted.index) {
+        Ok(0) | Err(_) => router.links.index_for(&name),
+        Ok(index) => index,
+    };
+    let number = |kind: u16| wanted.attributes.get(kind).map(|number| number.u32());
+    let said = vlan::Said {
+        lower: number(libc::IFLA_LINK),
+        mtu: number(libc::IFLA_MTU),
+        address: wanted.attributes.get(libc::IFLA_ADDRESS).is_some(),
+        data: wanted.data.as_ref(),
+    };
+    let link = vlan::create(router, Link::new(index, name, LinkKind::Vlan, own_mac(index)), said)?;
+    let link = match wanted.apply_new(router, &link) {
+        Err(error) if error.errno == ENETDOWN => {
+            // Linux has made the link then, and deletes it again.
+            router.links.pass_over(index);
+            return Err(error);
+        }
+        link => link?,
+    };
+    add(router, Cause::from(request), link);
     Ok(Outcome::Done)
 }
 

@@ -12,7 +12,7 @@ use super::encode::IFLA_INET6_ADDR_GEN_MODE;
 use super::proxied::HEADER;
 
 use super::tunnel::save::{first, kind_words};
-use super::{Link, LinkKind};
+use super::{Link, LinkKind, vlan};
 use crate::Router;
 use crate::route::{Family, InfoId, Prefix};
 use crate::save::{Save, Words, mac, quoted};
@@ -49,7 +49,7 @@ fn in_order<'a>(save: &Save<'a>) -> Vec<&'a Link> {
     let mut rest: Vec<&Link> = save.router.links.iter().filter(|link| save.makes(link.index)).collect();
     loop {
         let waits = |link: &&Link| {
-            let lower = link.tunnel.as_ref().and_then(|tunnel| tunnel.lower()).filter(|lower| *lower != 0);
+            let lower = link.lower().filter(|lower| *lower != 0);
             lower.is_some_and(|lower| rest.iter().any(|other| other.index == lower && lower != link.index))
         };
         let (waiting, ready): (Vec<&Link>, Vec<&Link>) = rest.iter().copied().partition(waits);
@@ -65,16 +65,23 @@ fn in_order<'a>(save: &Save<'a>) -> Vec<&'a Link> {
 
 fn add(save: &mut Save<'_>, link: &Link) {
     let mut line = Words::new("ip link add");
+    if let Some(vlan) = &link.vlan {
+        line.pair("link", save.name(vlan.lower));
+    }
     line.pair("name", quoted(&link.name));
-    if is_ethernet(link) {
+    let inherits = link.vlan.as_ref().is_some_and(|vlan| vlan.inherits_mac);
+    if is_ethernet(link) && !inherits {
         line.pair("address", mac(link.mac));
     }
-    match &link.tunnel {
-        Some(tunnel) => {
+    match (&link.tunnel, &link.vlan) {
+        (_, Some(vlan)) => {
+            line.add(vlan::words(vlan));
+        }
+        (Some(tunnel), None) => {
             let words = kind_words(save, &link.name, tunnel);
             line.add(words);
         }
-        None => {
+        (None, None) => {
             line.some("type", link.kind.name()).some("table", link.vrf_table());
         }
     }
@@ -85,16 +92,22 @@ fn add(save: &mut Save<'_>, link: &Link) {
 fn is_ethernet(link: &Link) -> bool {
     match link.kind {
         LinkKind::Loopback => false,
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Vrf { .. } => true,
+        LinkKind::Port(_)
+        | LinkKind::Kernel
+        | LinkKind::Dummy
+        | LinkKind::Ifb
+        | LinkKind::Vrf { .. }
+        | LinkKind::Vlan => true,
         LinkKind::Tunnel(kind) => kind.ethernet() && link.mac != [0; 6],
     }
 }
 
 /// What a link is at first: as requests make it.
 fn fresh(save: &Save<'_>, link: &Link) -> Link {
-    match &link.tunnel {
-        Some(tunnel) => first(save.router, link, tunnel),
-        None => Link::new(link.index, link.name.clone(), link.kind, link.mac),
+    match (&link.tunnel, &link.vlan) {
+        (_, Some(vlan)) => vlan::as_made(save.router, link, vlan),
+        (Some(tunnel), None) => first(save.router, link, tunnel),
+        (None, None) => Link::new(link.index, link.name.clone(), link.kind, link.mac),
     }
 }
 
@@ -121,6 +134,7 @@ fn set(save: &mut Save<'_>, link: &Link) {
         qdisc: _,
         carrier_changes: _,
         tunnel: _,
+        vlan: _,
         id: _,
     } = link;
     let mut line = Words::default();
@@ -129,7 +143,10 @@ fn set(save: &mut Save<'_>, link: &Link) {
     line.some("broadcast", (is_ethernet(link) && *broadcast != first.broadcast).then(|| mac(*broadcast)));
     // That of a tunnel is what its way was when it was made.
     let last = has_ipv6(save.router, link);
-    line.some("mtu", (!last && (*mtu != first.mtu || link.tunnel.is_some())).then_some(mtu));
+    line.some(
+        "mtu",
+        (!last && (*mtu != first.mtu || link.lower().is_some() || link.tunnel.is_some())).then_some(mtu),
+    );
     line.some("txqueuelen", (*tx_queue_len != first.tx_queue_len).then_some(tx_queue_len));
     line.some("group", (*group != first.group).then_some(group));
     let mode = if save.router.live.is_some() {
@@ -242,6 +259,9 @@ pub(crate) fn save_up(save: &mut Save<'_>, last: bool) {
         if !link.up() && link.activated {
             save.line(Words::new(&format!("ip link set dev {name} down")));
         }
+    }
+    if last {
+        vlan::bind(save);
     }
 }
 

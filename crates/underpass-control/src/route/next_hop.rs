@@ -40,7 +40,7 @@ pub(super) fn is_vrf(router: &Router, link: u32) -> bool {
 }
 
 pub(super) fn is_dummy(router: &Router, link: u32) -> bool {
-    router.links.get(link).is_some_and(|link| link.sink.is_some())
+    router.links.get(link).is_some_and(|link| link.kind == LinkKind::Dummy && link.sink.is_some())
 }
 
 /// Whether a link is a tunnel that takes its parameters from routes.

@@ -224,7 +224,12 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     let Header { link: index, handle: wish, parent, .. } = wanted.header;
     unsupported(wanted)?;
     let supported = match wanted.link.kind {
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => true,
+        LinkKind::Port(_)
+        | LinkKind::Kernel
+        | LinkKind::Dummy
+        | LinkKind::Ifb
+        | LinkKind::Tunnel(_)
+        | LinkKind::Vlan => true,
         LinkKind::Vrf { .. } => parent == tc::INGRESS,
         LinkKind::Loopback => false,
     };

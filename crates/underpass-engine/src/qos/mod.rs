@@ -2,7 +2,7 @@
 
 mod action;
 mod classify;
-mod edit;
+pub(crate) mod edit;
 mod estimator;
 mod hook;
 mod lengths;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{HookId, IoamLink, LookupId, QdiscId};
+use super::{HookId, IoamLink, LookupId, QdiscId, Vlan, Vlans};
 use crate::buffer::PortId;
 use crate::hmac::Require;
 use crate::in_kernel::records::OfDevice;
@@ -79,6 +79,10 @@ pub struct Link {
     pub ifb: bool,
     /// Whether it is a `dummy` of the router's own: what is sent by its port ends there.
     pub swallows: bool,
+    /// What makes it a VLAN device, if it is one: its port is none of a wire's.
+    pub vlan: Option<Box<Vlan>>,
+    /// The VLAN devices that take tagged frames from it.
+    pub vlans: Option<Box<Vlans>>,
     /// The programs of its device that carry packets in the kernel; `None`: it has none.
     pub programs: Option<OfDevice>,
 }

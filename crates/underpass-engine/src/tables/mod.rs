@@ -25,6 +25,7 @@ mod tc_action;
 mod tunnel;
 mod tunnel_match;
 mod tunnels;
+mod vlan;
 mod writer;
 
 pub use action::*;
@@ -45,6 +46,7 @@ pub use tunnel::*;
 pub(crate) use tunnel_match::{Ingress, TunnelMatch};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
+pub use vlan::{Vlan, Vlans};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
@@ -317,5 +319,11 @@ impl Tables {
         let classifies = |link: Option<&Link>| u32::from(link.is_some_and(|link| link.egress.is_some()));
         let count = self.classifying_links.load(Relaxed) + classifies(new);
         self.classifying_links.store(count - classifies(old), Relaxed);
+        let vlan =
+            |link: Option<&Link>| link.and_then(|link| link.vlan.as_ref().map(|vlan| vlan.priorities()));
+        let ((old_reads, old_sets), (reads, sets)) =
+            (vlan(old).unwrap_or_default(), vlan(new).unwrap_or_default());
+        self.priorities.replace_reader(old_reads, reads);
+        self.priorities.replace_writer(old_sets, sets);
     }
 }

@@ -578,6 +578,8 @@ mod tests {
             ingress_qdisc: None,
             ifb: false,
             swallows: false,
+            vlan: None,
+            vlans: None,
             programs: None,
         }
     }

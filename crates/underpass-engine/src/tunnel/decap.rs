@@ -468,6 +468,9 @@ pub(crate) fn come_out<const COUNT: bool>(
         InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
         InnerProtocol::Frame => {
             let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+            if link.vlans.as_ref().is_some_and(|vlans| vlans.of_frame(bytes).is_some()) {
+                return Verdict::Tagged;
+            }
             let (verdict, target, len) = classify(bytes, link, path.answers);
             match verdict {
                 Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),

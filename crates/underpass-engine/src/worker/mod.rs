@@ -47,6 +47,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
+use crate::l2::vlan::receive_tagged;
 use crate::limiter::Nanos;
 use crate::path::input::classify;
 use crate::path::kept::give_kept;
@@ -91,6 +92,21 @@ impl<const COUNT: bool> Path<COUNT> {
             self.hooks.received_by = None;
             return self.end_of_burst(view, trace);
         };
+        self.receive(view, (port, ingress, link), 0, burst, trace);
+        self.end_of_burst(view, trace);
+    }
+
+    /// A burst comes in by a link: it passes the hook and the qdisc there, and goes on. Of each frame `uncounted` bytes are not
+    /// counted for the link.
+    #[inline(always)]
+    pub(crate) fn receive<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (port, ingress, link): (PortId, LinkId, &Link),
+        uncounted: usize,
+        burst: &mut Burst,
+        trace: &mut T,
+    ) {
         self.hooks.received_by = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
         // What the host sends by a tunnel does not come out of it, nor does what it sends into a VRF come in there.
@@ -111,11 +127,10 @@ impl<const COUNT: bool> Path<COUNT> {
             let device = view.vrf_of(link.lookup);
             self.hooks.received_by = device.map(|(id, device)| (id, device.ifindex));
         }
-        let bytes = bytes.unwrap_or_else(|| bytes_of(burst));
+        let bytes = bytes.unwrap_or_else(|| bytes_of(burst)) - packets * uncounted as u64;
         if self.take_in(view, (port, ingress, link), burst, trace) {
             self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
         }
-        self.end_of_burst(view, trace);
     }
 
     /// Takes a burst from behind the ingress hook of a link to its verdicts. `false`: the link is a tunnel, and
@@ -130,6 +145,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
             take_from_host(self, view, port, tunnel, burst, trace);
             return false;
+        }
+        if let Some(vlans) = &link.vlans {
+            receive_tagged(self, view, vlans, burst, trace);
         }
         if let Some(kernel) = link.kernel {
             give_kept(self, kernel, (port, ingress, link), burst, trace);
@@ -175,12 +193,14 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     pub(crate) fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        leave_hooks(self, view, trace);
-        serve_qdiscs(self, view, trace);
-        leave_hooks(self, view, trace);
-        self.end_run();
-        if self.transmit.count(view, &self.counters, &mut self.totals) {
-            self.swallow(view);
+        loop {
+            leave_hooks(self, view, trace);
+            serve_qdiscs(self, view, trace);
+            leave_hooks(self, view, trace);
+            self.end_run();
+            if !self.transmit.count(view, &self.counters, &mut self.totals) || !self.pass_down(view, trace) {
+                break;
+            }
         }
         self.counters.add_totals(std::mem::take(&mut self.totals));
     }

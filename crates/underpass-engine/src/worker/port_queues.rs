@@ -85,6 +85,21 @@ impl Transmit {
         })
     }
 
+    /// Takes all that waits to be sent by a port; [`Transmit::give_back`] has the memory back.
+    pub(crate) fn take(&mut self, port: PortId) -> Vec<Packet> {
+        self.queues.get_mut(usize::from(port.0)).map_or_else(Vec::new, |queue| {
+            (queue.counted, queue.shaped, queue.classified) = (0, 0, 0);
+            std::mem::take(&mut queue.packets)
+        })
+    }
+
+    /// Gives a port the memory of its queue back, which is empty, as the queue is.
+    pub(crate) fn give_back(&mut self, port: PortId, memory: Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.packets = memory;
+        }
+    }
+
     /// How many ports have a queue.
     pub(crate) fn ports(&self) -> usize {
         self.queues.len()
@@ -166,11 +181,12 @@ impl Transmit {
         self.queues.iter_mut().for_each(|queue| queue.classified = queue.packets.len());
     }
 
-    /// Counts what has been queued since the last time.
-    /// Whether some of them are to end there.
+    /// Counts what has been queued since the last time. Whether any of it has to go further down: [`Path::pass_down`].
+    ///
+    /// [`Path::pass_down`]: crate::worker::path::Path::pass_down
     #[must_use]
     pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) -> bool {
-        let mut swallows = false;
+        let mut inside = false;
         for (port, queue) in self.queues.iter_mut().enumerate() {
             let packets = (queue.packets.len() - queue.counted) as u64;
             if packets == 0 {
@@ -179,10 +195,14 @@ impl Transmit {
             queue.counted = queue.packets.len();
             queue.shaped = queue.counted;
             queue.classified = queue.counted;
-            totals.sent = totals.sent.wrapping_add(packets);
+            let mut sent = packets;
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, known)) = view.tables.port_link(PortId(port as u16), view.guard) {
-                swallows |= known.swallows;
+                inside |= known.is_inside();
+                if known.vlan.is_some() {
+                    // It is counted as sent where it leaves the router.
+                    sent = 0;
+                }
                 // What goes to the host by the device of a tunnel has come out of it; what goes in is counted there.
                 if view.tables.tunnels().of_link(link).is_none() {
                     counters.add_link(link, Direction::Transmit, count);
@@ -192,7 +212,8 @@ impl Transmit {
                     counters.add_mpls(link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
                 }
             }
+            totals.sent = totals.sent.wrapping_add(sent);
         }
-        swallows
+        inside
     }
 }

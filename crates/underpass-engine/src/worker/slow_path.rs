@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::buffer::{BURST, PortId};
 use crate::drops::DropReason;
+use crate::l2::vlan::receive_alone;
 use crate::lpm::NO_LEAF;
 use crate::mpls::push::push_labels;
 use crate::mpls::switch::switch_labelled;
@@ -107,6 +108,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 && let Some(into) = tunnel::behind(view, id)
             {
                 verdict = enter_behind(self, view, &mut meta, into, trace);
+            }
+            if let Verdict::Tagged = verdict {
+                return receive_alone(self, view, meta, trace);
             }
             if let Verdict::ClassifyIngress | Verdict::ClassifyEgress(_) = verdict {
                 match classify_at_tunnel(self, view, meta, verdict, trace) {

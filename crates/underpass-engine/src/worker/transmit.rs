@@ -40,18 +40,6 @@ fn refused6(view: &View<'_>, meta: &mut PacketMeta, link: LinkId, verdict: Verdi
 }
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Ends what has been sent by the ports of links that swallow it.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn swallow(&mut self, view: &View<'_>) {
-        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
-            let link = view.tables.port_link(port, view.guard);
-            if link.is_some_and(|(_, link)| link.swallows) {
-                self.transmit.drain(port).for_each(|packet| self.pool.give(packet));
-            }
-        }
-    }
-
     /// Forwards to a next hop: hop limit, MTU, link layer.
     #[inline(always)]
     pub(crate) fn forward<T: Trace>(

@@ -55,6 +55,8 @@ pub(crate) enum Verdict {
     Unusual,
     /// The same, in a frame for a group of stations.
     Group,
+    /// The frame comes in by the VLAN device that its tag names.
+    Tagged,
     /// Take the priority tag off a frame.
     Untag,
     /// Answer an ARP request.

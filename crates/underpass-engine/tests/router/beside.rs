@@ -74,6 +74,8 @@ impl Lab {
                 ingress_qdisc: None,
                 ifb: false,
                 swallows: false,
+                vlan: None,
+                vlans: None,
                 programs: None,
             };
             self.writer.set_link(id, link);

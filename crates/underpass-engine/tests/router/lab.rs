@@ -69,6 +69,8 @@ fn link(i: u16, lookup: LookupId) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
+        vlan: None,
+        vlans: None,
         programs: None,
     }
 }

@@ -169,6 +169,8 @@ fn link(i: usize, lab: &Lab) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
+        vlan: None,
+        vlans: None,
         programs: None,
         mpls: false,
     }

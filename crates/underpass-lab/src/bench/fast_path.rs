@@ -236,6 +236,8 @@ fn link(lookup: LookupId) -> Link {
         ingress_qdisc: None,
         ifb: false,
         swallows: false,
+        vlan: None,
+        vlans: None,
         programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect, xdp: false }),
     }
 }

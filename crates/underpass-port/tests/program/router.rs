@@ -225,6 +225,8 @@ impl Router {
             ingress_qdisc: None,
             ifb: false,
             swallows: false,
+            vlan: None,
+            vlans: None,
             programs: (!none && port.is_some()).then_some(programs),
         }
     }

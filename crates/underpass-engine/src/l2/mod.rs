@@ -1,0 +1,35 @@
+//! Links above other links, which take frames from them and send frames by them.
+
+pub(crate) mod vlan;
+
+use crate::buffer::PortId;
+use crate::tables::Link;
+use crate::trace::Trace;
+use crate::worker::path::Path;
+use crate::worker::view::View;
+
+impl Link {
+    /// Whether what waits to be sent by its port is no wire's: it goes on in the router, or ends there.
+    pub(crate) const fn is_inside(&self) -> bool {
+        self.swallows || self.vlan.is_some()
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes what waits to be sent by ports of links inside the router a level further down. Whether anything has come to
+    /// another port, where it is still to be classified, queued and counted.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn pass_down<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) -> bool {
+        let mut passed = false;
+        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+            let Some((_, link)) = view.tables.port_link(port, view.guard) else { continue };
+            if link.swallows {
+                self.transmit.drain(port).for_each(|packet| self.pool.give(packet));
+            } else if let Some(vlan) = &link.vlan {
+                passed |= vlan::send_tagged(self, view, port, vlan, trace);
+            }
+        }
+        passed
+    }
+}

@@ -1,0 +1,146 @@
+//! VLAN devices: frames of a link with their tag come in by them, and what they send goes by that link with the tag. Linux:
+//! `vlan_do_receive`, `vlan_dev_hard_start_xmit`.
+
+use arrayvec::ArrayVec;
+use underpass_packet::{ethernet, vlan};
+
+use crate::buffer::{BURST, Packet, PortId, Tag};
+use crate::drops::DropReason;
+use crate::qos::edit::{insert, remove};
+use crate::tables::{LinkId, Vlan, Vlans};
+use crate::trace::Trace;
+use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::path::{Burst, Path};
+use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
+
+/// Where the tag of a frame is: behind its addresses.
+const ADDRESSES: usize = 12;
+
+/// Takes the frames of VLAN devices out of a burst; they come in by these. Those of a device go on together, whatever is
+/// between them.
+#[inline(never)]
+pub(crate) fn receive_tagged<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    vlans: &Vlans,
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    // By packet: the link's id + 1, 0: none.
+    let mut links = [0u32; BURST];
+    let mut any = 0;
+    for (packet, link) in burst.iter().zip(&mut links) {
+        *link = vlans.of_frame(packet.bytes()).map_or(0, |LinkId(id)| id + 1);
+        any |= *link;
+    }
+    if any == 0 {
+        return;
+    }
+    let mut packets: ArrayVec<Option<Packet>, BURST> = burst.drain(..).map(Some).collect();
+    for first in 0..packets.len() {
+        let link = links[first];
+        let mut together = Burst::new();
+        for at in first..packets.len() {
+            if links[at] == link
+                && let Some(packet) = packets[at].take()
+            {
+                together.push(packet);
+            }
+        }
+        if together.is_empty() {
+            continue;
+        }
+        match link.checked_sub(1) {
+            Some(id) => receive_by(path, view, LinkId(id), together, trace),
+            None => burst.extend(together),
+        }
+    }
+}
+
+/// A frame that has come out of a tunnel comes in by the VLAN device of its tag.
+pub(crate) fn receive_alone<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    trace: &mut T,
+) {
+    let vlans = view.link(meta.ingress).and_then(|link| link.vlans.as_deref());
+    match vlans.and_then(|vlans| vlans.of_frame(meta.packet.bytes())) {
+        Some(id) => receive_by(path, view, id, [meta.packet].into_iter().collect(), trace),
+        None => {
+            path.drop_packet(&mut meta, DropReason::VlanUnknown, trace);
+            path.pool.give(meta.packet);
+        }
+    }
+}
+
+/// Frames with the tag of this device come in by it, without.
+fn receive_by<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    id: LinkId,
+    mut burst: Burst,
+    trace: &mut T,
+) {
+    let Some((link, vlan)) = view.link(id).and_then(|link| Some((link, link.vlan.as_deref()?))) else {
+        burst.drain(..).for_each(|packet| path.drop(packet, DropReason::VlanUnknown, trace));
+        return;
+    };
+    if !link.up {
+        burst.drain(..).for_each(|packet| path.drop(packet, DropReason::LinkDown, trace));
+        return;
+    }
+    for packet in &mut burst {
+        if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
+            let priority = vlan.ingress[usize::from(control >> 5)];
+            if priority != packet.tag().priority {
+                packet.set_tag(Tag { priority, ..packet.tag() });
+            }
+        }
+        // A frame that has a tag is long enough for it.
+        let _ = remove(packet, ADDRESSES);
+    }
+    let by = path.hooks.received_by;
+    path.receive(view, (link.port.unwrap_or_default(), id, link), ethernet::Header::LEN, &mut burst, trace);
+    path.hooks.received_by = by;
+}
+
+/// Sends what waits at the port of a VLAN device by the link below it, with its tag. Whether that has a port.
+pub(super) fn send_tagged<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    port: PortId,
+    vlan: &Vlan,
+    trace: &mut T,
+) -> bool {
+    let mut packets = path.transmit.take(port);
+    let any = !packets.is_empty();
+    let lower = view.link(vlan.lower).filter(|lower| lower.up);
+    let tunnel = view.tables.tunnels().of_link(vlan.lower);
+    for mut packet in packets.drain(..) {
+        let tag = vlan.tag(packet.tag().priority);
+        let tagged = || packet.bytes().get(ADDRESSES..ADDRESSES + 2) == Some(&tag[..2]);
+        if !(vlan.keeps_tags && tagged()) && insert(&mut packet, ADDRESSES, tag).is_none() {
+            path.drop(packet, DropReason::NoHeadroom, trace);
+            continue;
+        }
+        let Some(lower) = lower else {
+            path.drop(packet, DropReason::LinkDown, trace);
+            continue;
+        };
+        match (tunnel, lower.port) {
+            (Some(tunnel), _) => {
+                let at = packet.headroom();
+                let meta = PacketMeta::new(packet, at, vlan.lower, ExtraMeta::new(lower.lookup));
+                path.slow_path_alone(view, meta, Verdict::FrameInto(tunnel), trace);
+            }
+            (None, Some(port)) => path.send(port, packet, trace),
+            (None, None) => path.drop(packet, DropReason::NoPort, trace),
+        }
+    }
+    path.transmit.give_back(port, packets);
+    any
+}
+
+const _: () = assert!(vlan::Tag::LEN == 4);
