@@ -278,6 +278,11 @@ fn vlans_as_in_linux() {
         let line = without_chance(line).replace(" tso_max_size 524280 ", " tso_max_size 65536 ");
         line.replace("\"tso_max_size\":524280,", "\"tso_max_size\":65536,")
     });
+    for flag in ["gvrp", "mvrp", "bridge_binding"] {
+        let refused = daemon.exec(&format!("ip link add link v0 name refused type vlan id 99 {flag} on"));
+        let said = format!("Error: {flag} is not supported by this router.");
+        assert_eq!((refused.status, refused.output.trim()), (2, said.as_str()));
+    }
 }
 
 #[test]

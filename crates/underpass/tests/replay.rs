@@ -200,3 +200,32 @@ fn a_truncated_capture_is_refused_with_its_packet() {
     );
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
 }
+
+/// A filter below a VLAN device that sends all packets back into it, which puts no second tag on: they end as a loop.
+#[test]
+fn a_loop_through_a_vlan_device_ends() {
+    let config = "ip link set p0 up\nip link set p1 up\n\
+                  ip link add link p1 name p1.20 type vlan id 20 reorder_hdr off\nip link set p1.20 up\n\
+                  ip addr add 192.0.2.1/24 dev p0\nip addr add 198.51.100.1/24 dev p1.20\n\
+                  ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1.20\n\
+                  tc qdisc add dev p1 clsact\n\
+                  tc filter add dev p1 egress matchall action mirred egress redirect dev p1.20\n";
+    // IPv4 from 192.0.2.2 to 198.51.100.2.
+    let mut frame = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, 1, 8, 0].to_vec();
+    frame.extend([0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0, 192, 0, 2, 2, 198, 51, 100, 2]);
+    let sum = frame[14..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum::<u32>();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let (directory, conf, pcap) = scene(config, &[frame]);
+    let output = replay(&[
+        &format!("--config={}", conf.display()),
+        "--port=p0,mac=02:00:00:00:00:01",
+        "--port=p1,mac=02:00:00:00:00:02",
+        &format!("--rx=p0={}", pcap.display()),
+        &format!("--out={}", directory.path().display()),
+        "--json",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["dropped"], serde_json::json!([{ "reason": "loop", "packets": 1 }]));
+}

@@ -2,7 +2,7 @@
 //! `vlan_do_receive`, `vlan_dev_hard_start_xmit`.
 
 use arrayvec::ArrayVec;
-use underpass_packet::{ethernet, vlan};
+use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
@@ -142,5 +142,3 @@ pub(super) fn send_tagged<const COUNT: bool, T: Trace>(
     path.transmit.give_back(port, packets);
     any
 }
-
-const _: () = assert!(vlan::Tag::LEN == 4);

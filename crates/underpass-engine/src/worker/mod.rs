@@ -193,12 +193,13 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     pub(crate) fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        loop {
+        for round in 0.. {
             leave_hooks(self, view, trace);
             serve_qdiscs(self, view, trace);
             leave_hooks(self, view, trace);
             self.end_run();
-            if !self.transmit.count(view, &self.counters, &mut self.totals) || !self.pass_down(view, trace) {
+            let inside = self.transmit.count(view, &self.counters, &mut self.totals);
+            if !inside || !self.pass_down(view, round, trace) {
                 break;
             }
         }
