@@ -11,7 +11,7 @@ use underpass_engine::worker::Burst;
 
 use crate::back::BackPort;
 use crate::clsact::{Filter, Hook};
-use crate::fast::{self, Fast, Hook as At, Misses};
+use crate::fast::{self, Fast, Hook as At, Misses, Taps};
 use crate::keep::Keep;
 use crate::packet::{Fanout, PacketPort};
 use crate::sys;
@@ -128,6 +128,8 @@ enum Attached {
     Fast {
         misses: Misses,
         leaving: Leaving,
+        /// Whether sockets listen to what leaves by the device, which a peer redirect passes by.
+        tapped: AtomicBool,
         _program: OwnedFd,
         in_driver: Option<InDriver>,
         tunnels: Option<Hooked>,
@@ -233,6 +235,7 @@ impl Device {
             attached: Attached::Fast {
                 misses,
                 leaving: fast::leaving(name, ifindex),
+                tapped: false.into(),
                 _program: program,
                 in_driver: in_driver.ok(),
                 tunnels,
@@ -243,12 +246,15 @@ impl Device {
     }
 
     /// The device by which workers get what no program carries, by name, and what programs may do with what leaves by
-    /// this one: at tcx as it was when it was attached, in drivers as it was when that was last looked at. `None`: it has
-    /// no program.
+    /// this one, as it was when that was last looked at. `None`: it has no program.
     pub fn programs(&self) -> Option<(&str, OfDevice)> {
-        let Attached::Fast { misses, leaving, in_driver, .. } = &self.attached else { return None };
+        let Attached::Fast { misses, leaving, tapped, in_driver, .. } = &self.attached else { return None };
+        let leaving = match leaving {
+            Leaving::Peer if tapped.load(Relaxed) => Leaving::Redirect,
+            leaving => *leaving,
+        };
         let xdp = in_driver.as_ref().is_some_and(|in_driver| in_driver.sends.load(Relaxed));
-        Some((misses.name(), OfDevice { misses: misses.index(), leaving: *leaving, xdp }))
+        Some((misses.name(), OfDevice { misses: misses.index(), leaving, xdp }))
     }
 
     /// Whether a program in its driver carries packets.
@@ -256,12 +262,22 @@ impl Device {
         matches!(&self.attached, Attached::Fast { in_driver: Some(_), .. })
     }
 
-    /// Looks whether the device sends what programs in other drivers redirect to it: of a veth pair, whether the other end
-    /// takes that. Whether that has changed.
-    pub fn look_at_driver(&self) -> bool {
-        let Attached::Fast { in_driver: Some(in_driver), .. } = &self.attached else { return false };
-        let sends = fast::sends_for_drivers(self.ifindex).unwrap_or(false);
-        in_driver.sends.swap(sends, Relaxed) != sends
+    /// Looks whether sockets listen to what leaves by the device, and whether it sends what programs in other drivers
+    /// redirect to it: of a veth pair, whether the other end takes that. Whether one of them has changed.
+    pub fn look(&self, taps: &Taps) -> bool {
+        let Attached::Fast { leaving, tapped, in_driver, .. } = &self.attached else { return false };
+        let now = *leaving == Leaving::Peer && taps.are_at(self.ifindex);
+        let listened = tapped.swap(now, Relaxed) != now;
+        let driver = in_driver.as_ref().is_some_and(|in_driver| {
+            let sends = fast::sends_for_drivers(self.ifindex).unwrap_or(false);
+            in_driver.sends.swap(sends, Relaxed) != sends
+        });
+        listened || driver
+    }
+
+    /// Whether packets leave by the device that were given to the other end of the pair at once without a socket there.
+    pub fn is_tapped(&self) -> bool {
+        matches!(&self.attached, Attached::Fast { tapped, .. } if tapped.load(Relaxed))
     }
 
     /// The device's name when it was attached.

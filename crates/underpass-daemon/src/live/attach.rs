@@ -14,6 +14,7 @@ use std::{
 use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
 use underpass_port::{
+    fast::Taps,
     keep::Keep,
     live::{Device, LONGEST},
 };
@@ -162,14 +163,22 @@ impl Attachments {
         })
     }
 
-    /// Looks, once a second, which devices send what programs in drivers redirect to them.
-    pub fn follow_drivers(&mut self, router: &mut Router) {
+    /// Looks, once a second, which devices sockets listen to, and which send what programs in drivers redirect to them.
+    pub fn follow_devices(&mut self, router: &mut Router) {
         if self.looked.elapsed() < AGE {
             return;
         }
         self.looked = Instant::now();
+        // Without procfs nothing is known of sockets.
+        let taps = Taps::read().unwrap_or_default();
         for (index, Attached { device, .. }) in &self.attached {
-            if device.look_at_driver() {
+            if device.look(&taps) {
+                if device.is_tapped() {
+                    tracing::info!(
+                        "{}: packets leave by the device itself while sockets listen there",
+                        device.name()
+                    );
+                }
                 router.set_programs(*index, device.programs().map(|(_, programs)| programs));
             }
         }

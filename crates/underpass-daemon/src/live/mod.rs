@@ -334,7 +334,7 @@ impl Live {
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
-            self.attachments.follow_drivers(&mut self.router);
+            self.attachments.follow_devices(&mut self.router);
             self.router.reclaim();
             self.keeping.follow(&self.router);
         }

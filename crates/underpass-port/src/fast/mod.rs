@@ -20,6 +20,7 @@ mod police;
 mod run;
 mod srv6;
 mod sum;
+mod taps;
 mod traced;
 mod walk;
 
@@ -29,6 +30,7 @@ pub use device::Fast;
 pub(crate) use device::{Misses, leaving, not_in_driver};
 pub(crate) use features::sends_for_drivers;
 pub use run::Verdict;
+pub use taps::Taps;
 pub use traced::Matching;
 
 use std::io;

@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd},
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -37,6 +37,22 @@ fn stats(line: &Line) -> Stats {
 /// `count` pings that are answered.
 fn ping(line: &Line, address: &str, count: u32) {
     line.hosts[0].run(&format!("ping -n -q -c {count} -i 0.002 -W 5 {address}")).unwrap();
+}
+
+/// A socket that is given all packets of the router's devices.
+fn listener(line: &Line) -> OwnedFd {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let open = || socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll);
+    line.router.enter(open).unwrap().unwrap()
+}
+
+/// How many echo requests it has been given.
+fn echo_requests(listener: &OwnedFd) -> usize {
+    let (mut frame, mut count) = ([0; 2048], 0);
+    while let Ok(len) = recv(listener.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+        count += usize::from(len > 34 && frame[12..14] == [8, 0] && (frame[23], frame[34]) == (1, 8));
+    }
+    count
 }
 
 #[test]
@@ -73,6 +89,36 @@ fn the_kernel_carries_and_counts() {
     router.stop().unwrap();
 }
 
+/// What is given to the other end of a pair at once passes a socket by, so it leaves by the device while there is one.
+#[test]
+fn sockets_see_what_the_kernel_carries() {
+    let Some(_turn) = net::turn("sockets_see_what_the_kernel_carries") else { return };
+    let Some((line, router)) = line("sockets_see_what_the_kernel_carries", &[]) else { return };
+    let wait_for = |kind: &str| {
+        let end = Instant::now() + Duration::from_secs(10);
+        let leaving = || {
+            let ports = stats(&line).ports;
+            ports.into_iter().find(|port| port.name == "v2").and_then(|port| port.fast_path)
+        };
+        while leaving().as_deref() != Some(kind) {
+            assert!(Instant::now() < end, "{:?}", leaving());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for("tcx-peer");
+    let listener = listener(&line);
+    wait_for("tcx");
+    echo_requests(&listener);
+    let before = stats(&line).fast_path.hits;
+    ping(&line, "10.0.2.2", 50);
+    let hits = stats(&line).fast_path.hits - before;
+    // Each as it comes in, and as it leaves.
+    assert!(hits >= 100 && echo_requests(&listener) == 100, "{hits}");
+    drop(listener);
+    wait_for("tcx-peer");
+    router.stop().unwrap();
+}
+
 /// No socket sees what programs in drivers carry, and a device is sent to from there as soon as its other end takes that.
 #[test]
 fn the_drivers_carry() {
@@ -88,21 +134,8 @@ fn the_drivers_carry() {
     for port in stats(&line).ports.iter().filter(|port| ["v1", "v2"].contains(&port.name.as_str())) {
         assert_eq!(port.fast_path.as_deref(), Some("xdp"), "{port:#?}");
     }
-    let listener = line
-        .router
-        .enter(|| {
-            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap()
-        })
-        .unwrap();
-    // Echo requests, by any device of the router's.
-    let seen = || {
-        let (mut frame, mut count) = ([0; 2048], 0);
-        while let Ok(len) = recv(listener.as_raw_fd(), &mut frame, MsgFlags::empty()) {
-            count += usize::from(len > 34 && frame[12..14] == [8, 0] && (frame[23], frame[34]) == (1, 8));
-        }
-        count
-    };
+    let listener = listener(&line);
+    let seen = || echo_requests(&listener);
     let carried = || {
         let before = stats(&line).fast_path.hits;
         seen();
