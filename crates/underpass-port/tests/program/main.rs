@@ -285,13 +285,14 @@ fn any_history_of_tables() {
 }
 
 /// Records are replaced by equal ones, and routes come and go beside those that packets take, while the program runs on
-/// another processor: what it makes of those packets stays the same.
+/// another processor: what it makes of those packets stays the same. One VRF's tables are large.
 #[test]
 fn tables_change_under_the_program() {
     with_runner("tables_change_under_the_program", Hook::Tcx, |mut runner| {
         let changes = number("UNDERPASS_PROGRAM_PACKETS", 20_000);
         let mut random = Random(number("UNDERPASS_PROGRAM_SEED", 1) << 48);
         runner.router.configure(&mut random);
+        runner.router.enlarge(0, &mut random);
         let mut kept = Vec::new();
         for _ in 0..2_000 {
             let (device, frame) = packets::frame(&runner.router, &mut random);
