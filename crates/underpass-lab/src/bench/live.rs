@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "packet")]
     driver: DriverName,
     /// How often each router has its turn; the median counts
-    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 }
 

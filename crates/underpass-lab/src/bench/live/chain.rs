@@ -27,7 +27,7 @@ use super::{Cores, Kind, SinkKind, cases};
 
 /// How long packets flow before they are counted, and how long they are counted.
 const WARM: Duration = Duration::from_millis(80);
-const WINDOW: Duration = Duration::from_millis(400);
+const WINDOW: Duration = Duration::from_millis(200);
 
 /// Frames that a turn has at first: enough for its time on most machines.
 const FRAMES: u32 = 1 << 21;

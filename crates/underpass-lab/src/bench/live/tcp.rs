@@ -15,8 +15,8 @@ use super::report::{Stream, TcpRecord};
 use super::{DriverName, Kind, median};
 
 /// How long a stream runs before it is measured, and how long it is measured.
-const WARM: Duration = Duration::from_millis(500);
-const WINDOW: Duration = Duration::from_secs(1);
+const WARM: Duration = Duration::from_millis(300);
+const WINDOW: Duration = Duration::from_millis(600);
 
 /// What a program writes and reads at once.
 const CHUNK: usize = 128 << 10;
