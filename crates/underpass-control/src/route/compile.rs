@@ -333,21 +333,7 @@ pub(crate) fn acquire_keyed(router: &mut Router, link: u32, given: &IpTunnel) ->
             (None, Some(Tunnel { encap, counter: None, program: None }))
         }
     };
-    let hop = Hop { oif: link, gateway, onlink: false, dead: false, weight: 1, tunnel };
-    router.routes.infos.acquire(Info {
-        kind: KEYED,
-        protocol: 0,
-        scope: 0,
-        metric: 0,
-        preference: 0,
-        reject: false,
-        source: None,
-        metrics: None,
-        ways: NextHops::Hops([hop].into()),
-        origin: Origin::Own,
-        tos: 0,
-        unknown: 0,
-    })
+    router.routes.infos.acquire(Info::plain(KEYED, 0, link, gateway, tunnel))
 }
 
 /// Keeps it no more.

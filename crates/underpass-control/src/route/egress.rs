@@ -1,7 +1,7 @@
 //! Look-ups for packets that have to leave by a link: outer packets of tunnels with `dev`. Linux: `flowi_oif`,
 //! `ip_route_output_key_hash_rcu`, `rt6_score_route`.
 
-use super::info::{Hop, Info, InfoId, NextHops, Origin};
+use super::info::{Info, InfoId};
 use super::lookup::{blackhole_object, type_error, usable, ways_of};
 use super::publish::compile_lookup;
 use super::published::{Egress, Scope};
@@ -23,21 +23,8 @@ pub(super) fn on_link(router: &mut Router, link: u32) -> InfoId {
     if let Some(&id) = router.routes.published.on_links.get(&link) {
         return id;
     }
-    let hop = Hop { oif: link, gateway: None, onlink: false, dead: false, weight: 1, tunnel: None };
-    let id = router.routes.infos.acquire(Info {
-        kind: libc::RTN_UNICAST,
-        protocol: 0,
-        scope: libc::RT_SCOPE_LINK,
-        metric: 0,
-        preference: 0,
-        reject: false,
-        source: None,
-        metrics: None,
-        ways: NextHops::Hops([hop].into()),
-        origin: Origin::Own,
-        tos: 0,
-        unknown: 0,
-    });
+    let info = Info::plain(libc::RTN_UNICAST, libc::RT_SCOPE_LINK, link, None, None);
+    let id = router.routes.infos.acquire(info);
     router.routes.published.on_links.insert(link, id);
     id
 }

@@ -102,6 +102,25 @@ pub(crate) struct Info {
 const RTAX_MTU: usize = 2;
 
 impl Info {
+    /// One of the router's own that leads one way, by a link, and says nothing else.
+    pub fn plain(kind: u8, scope: u8, link: u32, gateway: Option<IpAddr>, tunnel: Option<Tunnel>) -> Self {
+        let hop = Hop { oif: link, gateway, onlink: false, dead: false, weight: 1, tunnel };
+        Self {
+            kind,
+            protocol: 0,
+            scope,
+            metric: 0,
+            preference: 0,
+            reject: false,
+            source: None,
+            metrics: None,
+            ways: NextHops::Hops([hop].into()),
+            origin: Origin::Own,
+            tos: 0,
+            unknown: 0,
+        }
+    }
+
     /// Whether it is this router's own.
     pub fn own(&self) -> bool {
         self.origin == Origin::Own

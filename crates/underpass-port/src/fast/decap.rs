@@ -364,10 +364,8 @@ impl Emit {
     fn may_come6(&mut self, refused: Label) {
         let tables = self.because(MissCause::Tables);
         let (at_home, foreign) = (self.p.label(), self.p.label());
+        self.unless_end_has(END_OWN, at_home);
         let p = &mut self.p;
-        p.load(Size::Byte, R1, R9, end::FLAGS);
-        p.compute(R1, Do::And, END_OWN.into());
-        p.jump_if(R1, When::Equal, 0, at_home);
         p.load(Size::Half, R1, R8, LINK_FLAGS);
         p.compute(R1, Do::And, IN_VRF.into());
         p.jump_if(R1, When::Equal, 0, at_home);
@@ -375,13 +373,19 @@ impl Emit {
         let p = &mut self.p;
         p.jump_if(R1, When::NotEqual, kind::LOCAL.into(), refused);
         p.here(at_home);
-        p.load(Size::Byte, R1, R9, end::FLAGS);
-        p.compute(R1, Do::And, END_FOREIGN.into());
-        p.jump_if(R1, When::Equal, 0, foreign);
+        self.unless_end_has(END_FOREIGN, foreign);
         self.kind_of_end(end::REMOTE6, tables, foreign);
         let p = &mut self.p;
         p.jump_if(R1, When::Equal, kind::LOCAL.into(), refused);
         p.here(foreign);
+    }
+
+    /// Jumps if the end in R9 does not have the flag. Changes R1.
+    fn unless_end_has(&mut self, flag: u8, otherwise: Label) {
+        let p = &mut self.p;
+        p.load(Size::Byte, R1, R9, end::FLAGS);
+        p.compute(R1, Do::And, flag.into());
+        p.jump_if(R1, When::Equal, 0, otherwise);
     }
 
     /// R1 becomes the kind of the action of an address of the end in R9, where outer packets are looked up; jumps if that
@@ -414,10 +418,7 @@ impl Emit {
     fn comes_out(&mut self, six: bool) {
         let action = self.because(MissCause::Action);
         let forwards = if six { END_FORWARDS6 } else { END_FORWARDS4 };
-        let p = &mut self.p;
-        p.load(Size::Byte, R1, R9, end::FLAGS);
-        p.compute(R1, Do::And, forwards.into());
-        p.jump_if(R1, When::Equal, 0, action);
+        self.unless_end_has(forwards, action);
         self.sound_inside(six);
         // ECN of the outer header that changes what is inside, or forbids it.
         let p = &mut self.p;

@@ -14,6 +14,7 @@ use super::decap::udp;
 use super::emit::{ETHERNET, Emit, stack};
 use super::input::{ip4, ip6};
 use super::leave::LONGEST;
+use super::sum::fold;
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R9, R10, Size, When};
 
 /// The record of an outer header.
@@ -307,17 +308,7 @@ impl Emit {
             p.load(Size::Word, R2, R7, ETHERNET + word);
             p.compute_with(R1, Do::Add, R2);
         }
-        for bits in [32, 16, 16] {
-            p.copy(R2, R1);
-            p.compute(R2, Do::ShiftRight, bits);
-            let kept = 64 - bits;
-            p.compute(R1, Do::ShiftLeft, kept);
-            p.compute(R1, Do::ShiftRight, kept);
-            p.compute_with(R1, Do::Add, R2);
-        }
-        p.copy(R2, R1);
-        p.compute(R2, Do::ShiftRight, 16);
-        p.compute_with(R1, Do::Add, R2);
+        fold(p, R1, R2);
         p.compute(R1, Do::Xor, -1);
         p.store(Size::Half, R7, ETHERNET + ip4::CHECKSUM, R1);
         self.write_ethertype(ethernet::IPV4);

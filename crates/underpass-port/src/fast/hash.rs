@@ -24,8 +24,7 @@ impl Emit {
             p.copy(upper, of);
             p.compute(upper, Do::ShiftRight, 32);
             p.copy(lower, of);
-            p.compute(lower, Do::ShiftLeft, 32);
-            p.compute(lower, Do::ShiftRight, 32);
+            p.lower(lower);
         }
         // Lower by lower: what it carries. Then both crosses, and upper by upper.
         p.copy(R8, R4);
@@ -39,8 +38,7 @@ impl Emit {
             p.copy(R1, R0);
             p.compute(R1, Do::ShiftRight, 32);
             p.compute_with(R9, Do::Add, R1);
-            p.compute(R0, Do::ShiftLeft, 32);
-            p.compute(R0, Do::ShiftRight, 32);
+            p.lower(R0);
             p.compute_with(R8, Do::Add, R0);
         }
         p.compute(R8, Do::ShiftRight, 32);
@@ -137,7 +135,6 @@ impl Emit {
         p.copy(R1, R0);
         p.compute(R1, Do::ShiftRight, 32);
         p.compute_with(R0, Do::Xor, R1);
-        p.compute(R0, Do::ShiftLeft, 32);
-        p.compute(R0, Do::ShiftRight, 32);
+        p.lower(R0);
     }
 }

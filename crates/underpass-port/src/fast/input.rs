@@ -356,8 +356,7 @@ impl Emit {
             p.copy(R1, R2);
             p.compute(R1, Do::ShiftRight, bits);
             if bits == 32 {
-                p.compute(R2, Do::ShiftLeft, 32);
-                p.compute(R2, Do::ShiftRight, 32);
+                p.lower(R2);
             } else {
                 p.compute(R2, Do::And, 0xffff);
             }

@@ -26,8 +26,7 @@ impl Emit {
         let p = &mut self.p;
         let deep = p.label();
         p.copy(R4, R1);
-        p.compute(R4, Do::ShiftLeft, 32);
-        p.compute(R4, Do::ShiftRight, 32);
+        p.lower(R4);
         p.copy(R5, R2);
         p.compute(R5, Do::ShiftRight, 40);
         p.compute(R5, Do::ShiftLeft, 1);
@@ -77,15 +76,13 @@ impl Emit {
         p.compute(R4, Do::ShiftRight, 32);
         p.copy(R0, R4);
         p.compute(R0, Do::Multiply, layout::SPREAD);
-        p.compute(R0, Do::ShiftLeft, 32);
-        p.compute(R0, Do::ShiftRight, 32);
+        p.lower(R0);
         p.copy(R5, R1);
         p.compute(R5, Do::ShiftRight, 32);
         p.compute_with(R0, Do::Multiply, R5);
         p.compute(R0, Do::ShiftRight, 32);
         p.compute(R0, Do::ShiftLeft, 3);
-        p.compute(R1, Do::ShiftLeft, 32);
-        p.compute(R1, Do::ShiftRight, 32);
+        p.lower(R1);
         p.compute_with(R1, Do::Add, R0);
         p.compute(R1, Do::Subtract, layout::DIRECTORY);
         p.point(R1, R1);

@@ -204,8 +204,7 @@ fn add_chunk(p: &mut Program, to: i16, load: i32, none: Label) {
     p.set(R4, CHUNK.into());
     p.set(R5, 0);
     p.call(CSUM_DIFF);
-    p.compute(R0, Do::ShiftLeft, 32);
-    p.compute(R0, Do::ShiftRight, 32);
+    p.lower(R0);
     p.compute_with(R9, Do::Add, R0);
 }
 
@@ -219,12 +218,15 @@ fn add_addresses(p: &mut Program, six: bool, sum: Register, other: Register) {
 }
 
 /// Folds a sum to 16 bits. Changes `other`.
-fn fold(p: &mut Program, sum: Register, other: Register) {
-    for bits in [32, 16, 16, 16] {
+pub(super) fn fold(p: &mut Program, sum: Register, other: Register) {
+    p.copy(other, sum);
+    p.compute(other, Do::ShiftRight, 32);
+    p.lower(sum);
+    p.compute_with(sum, Do::Add, other);
+    for _ in 0..3 {
         p.copy(other, sum);
-        p.compute(other, Do::ShiftRight, bits);
-        p.compute(sum, Do::ShiftLeft, 64 - bits);
-        p.compute(sum, Do::ShiftRight, 64 - bits);
+        p.compute(other, Do::ShiftRight, 16);
+        p.compute(sum, Do::And, 0xffff);
         p.compute_with(sum, Do::Add, other);
     }
 }

@@ -243,8 +243,7 @@ impl Emit {
             p.compute(R4, Do::ShiftRight, 1);
             p.jump_if_register(R3, When::NotEqual, R4, longer);
             p.copy(R0, R2);
-            p.compute(R0, Do::ShiftLeft, 32);
-            p.compute(R0, Do::ShiftRight, 32);
+            p.lower(R0);
             p.jump(done);
             p.here(longer);
         }

@@ -163,6 +163,11 @@ impl Program {
         self.push(0x0c | what as u8, to, from, 0, 0);
     }
 
+    /// Clears the upper half.
+    pub(crate) fn lower(&mut self, to: Register) {
+        self.push(0xbc, to, to, 0, 0);
+    }
+
     /// `to = value`, of 64 bits.
     pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
         self.push(0x18, to, R0, 0, value as i32);
