@@ -207,11 +207,26 @@ def no_way_back(case, facts, difference, here):
     return lost_elsewhere(swapped, told[:unsaid] if len(told) > unsaid else told)
 
 
+@purpose("The sender hears that there is no way to the far end")
+def told_through_filters(case, facts, difference, here):
+    # The message passes a port's filter, which sends it into a tunnel: all of these count it.
+    unsaid = sum(here.get("drops", {}).get(reason, 0) for reason in ("neighbour-unresolved", "no-route"))
+    if not unsaid or not any(re.search(r"filter add dev p\d egress .*mirred egress (redirect|mirror) dev tun", line) for line in facts.lines):
+        return False
+    packets = []
+    for layers in tried(case, difference):
+        outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
+        if outer and facts.leads(outer["dst"], r" dev tun\d"):
+            told = 48 + min(40 + outer["len"], 1232) if "hops" in outer else 28 + min(outer["len"], 548)
+            packets.append((told, told + 14))
+    return counts_more(difference, packets)
+
+
 @purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
-    names = [name for name, _ in told[3][:3]] if told else []
+    names = [name for name, _ in told[3] if name not in ("hbh", "dstopt")][:3] if told else []
     if not told or told[0] != 6 or told[1:3] != (1, 4) or "gre" not in names[1:] or names[1] not in ("gre", "udp"):
         return False
     outer = lambda layers: next((values for name, values in layers[1:] if name not in ("vlan", "eth")), {})
@@ -413,7 +428,10 @@ def headend(case, facts, difference, here):
     told = frame and error(frame)
     if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0), (3, 13), (1, 1), (3, 1), (1, 3)):
         return False
-    if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(to, "") for to in visited(case, difference)):
+    came = visited(case, difference)
+    # Also by way of the segments of an End.B6.
+    came += [to for sid in came for to in re.findall(r"(?<=segs )\S+", facts.sids.get(sid, "")) for to in to.split(",")]
+    if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(to, "") for to in came):
         return True
     # By an RPL source route, to a next address that leads there.
     routing = next((values for name, values in told[3] if name == "routing" and values["type"] == 3), {"data": ""})
@@ -910,6 +928,12 @@ def segments(routing):
     return [str(ipaddress.ip_address(data[n : n + 16])) for n in range(0, len(data) - 15, 16)]
 
 
+def before(case, difference, ports=()):
+    """The layers of what came in before, but by these ports."""
+    times = list(dict.fromkeys(at for at, _, _ in case["packets"]))
+    return [describe.layers(bytes.fromhex(frame)) for at, port, frame in case["packets"] if times.index(at) < (difference.more.get("slot") or 0) and port not in ports]
+
+
 @purpose("A route with segments leads each packet by its own link")
 def remembered(case, facts, difference, here):
     # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
@@ -959,7 +983,12 @@ def remembered_elsewhere(case, facts, difference, here):
     if not goal or not any(re.search(r"encap (seg6|rpl) ", line) and f"{goal[0]}" in line for line in facts.lines):
         return False
     others = [bytes.fromhex(frame) for slot, _, frame in here["linux"] if slot != difference.more.get("slot")]
-    return any(way((error(other) or (0, 0, 0, describe.layers(other)))[3]) == goal for other in others)
+    if any(way((error(other) or (0, 0, 0, describe.layers(other)))[3]) == goal for other in others):
+        return True
+    # Or has led another, which did not fit.
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and goal[0] in line]
+    led = lambda to: any(ipaddress.ip_address(to).version == net.version and ipaddress.ip_address(to) in net for net in ways)
+    return bool(here["drops"].get("too-big")) and any(name in ("ip4", "ip6") and led(values["dst"]) for came in before(case, difference) for name, values in came)
 
 
 @purpose("A route with segments leads each packet by its own link")
@@ -980,10 +1009,9 @@ def remembered_sid(case, facts, difference, here):
         goals = [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6"]
     ways = [net for net, line in facts.routes if re.search(r"encap (seg6 mode (l2)?encap|rpl)", line) and layers[1][1]["dst"] in line]
     led = lambda to: any(ipaddress.ip_address(to).version == net.version and ipaddress.ip_address(to) in net for net in ways)
-    times = list(dict.fromkeys(at for at, _, _ in case["packets"]))
     ports = {port for port, _ in difference.more.get("inputs") or []}
-    before = [describe.layers(bytes.fromhex(other)) for at, port, other in case["packets"] if times.index(at) < difference.more.get("slot", 0) and port not in ports]
-    return any(map(led, goals)) and any(name in ("ip4", "ip6") and led(values["dst"]) for came in before for name, values in came)
+    came = before(case, difference, ports)
+    return any(map(led, goals)) and any(name in ("ip4", "ip6") and led(values["dst"]) for layers in came for name, values in layers)
 
 
 @purpose("Among IPv6 routes of the same metric the first is taken")
@@ -1356,6 +1384,11 @@ def mirrored_later(case, facts, difference, here):
     return difference.kind.startswith("packets in another order") and any("mirred" in line and "mirror" in line for line in facts.lines) and difference.more.get("same", False)
 
 
+def rounds(case):
+    """How often Linux can have asked for a neighbour in vain, each time for three seconds, at most."""
+    return min(4, 1 + case["packets"][-1][0] // 3_000_000) if case["packets"] else 1
+
+
 @purpose("The router answers for itself")
 def asked(case, facts, difference, here):
     # Linux asks for neighbours, and those requests go through the filters and the qdisc of the port, too.
@@ -1399,7 +1432,7 @@ def asked_elsewhere(case, facts, difference, here):
         return False
     away = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*mirred (?:egress|ingress) redirect dev ", line))}
     at = re.search(r" dev (p\d) ", difference.what + " ")
-    return bool(away) and (not at or at[1] in away) and more_by(difference, [86, 86, 86, 42, 42, 42] * len(away))
+    return bool(away) and (not at or at[1] in away) and more_by(difference, [86, 86, 86, 42, 42, 42] * len(away) * rounds(case))
 
 
 @purpose("The router answers for itself")
@@ -1412,7 +1445,7 @@ def asked_in_vain(case, facts, difference, here):
     gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
-    return 0 < more <= 3 * (len(gateways) + 2 * redirects)
+    return 0 < more <= 3 * (len(gateways) + 2 * redirects) * rounds(case)
 
 
 @purpose("The router answers for itself")
@@ -1423,7 +1456,7 @@ def asked_through_tunnel(case, facts, difference, here):
         return False
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
     sums = {(0, 0)}
-    for size in [72, 72, 72, 28, 28, 28] * redirects:
+    for size in [72, 72, 72, 28, 28, 28] * redirects * rounds(case):
         sums |= {(n + 1, total + size) for n, total in sums}
     more = int(difference.linux[0]) - int(difference.ours[0])
     return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
@@ -1437,7 +1470,7 @@ def asked_into_tunnel(case, facts, difference, here):
         return False
     into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress redirect dev (tun\d)\b", line))]
     into = [name for name in into if facts.tunnels.get(name) in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp") and (not at or name == at[1])]
-    return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into))
+    return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into) * rounds(case))
 
 
 @purpose("The router answers for itself")
@@ -1534,7 +1567,7 @@ def sent_and_dropped(case, facts, difference, here):
         return False
     if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police|redirect)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
         return False
-    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|police|qdisc-|codel|mirred-loop", reason))
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|tc-edit|police|qdisc-|codel|mirred-loop", reason))
     more = int(difference.ours[0]) - int(difference.linux[0])
     if key in ("stats64.tx.errors", "stats64.tx.dropped"):
         return 0 < -more <= dropped
@@ -1817,6 +1850,34 @@ def no_room_counted(case, facts, difference, here):
     return 0 <= packets - own_packets <= dropped and drops - own_drops <= dropped and own_drops - drops <= dropped
 
 
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def before_the_network_header(case, facts, difference, here):
+    # Where `u32` finds nothing here.
+    bare = {name for name, kind in facts.tunnels.items() if re.fullmatch(r"ipip|sit|gre|ip6tnl|ip6gre|bareudp", kind)}
+    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) .*u32 .*match u\d+ \S+ \S+ at -", line))} & bare
+    if difference.more.get("link") in at:
+        return difference.more["key"] in ("stats64.tx.errors", "stats64.tx.dropped")
+    if not at or not difference.kind.startswith("shows tc -s: "):
+        return False
+    return difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at) or any("at -" in line for line in difference.ours)
+
+
+@purpose("Filters see what is in a frame that comes out of End.DX2")
+def out_of_dx2(case, facts, difference, here):
+    ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
+    ports &= {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) (?:egress|parent) .*(?:flower|u32|basic) ", line))}
+    came = [layers for layers in tried(case, difference) if any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)]
+    if not ports or not came:
+        return False
+    frames = [frame for side in ("there", "here") for frame in difference.more.get(side) or []]
+    if frames:
+        # The frame, in whatever way a filter has changed it.
+        inside = [layers[n][1]["src"] for layers in came for n in range(1, len(layers)) if layers[n][0] == "eth"]
+        return all(describe.layers(frame)[0][1]["src"] in inside for frame in frames)
+    more = [[int(number) for number in re.findall(r"(?:bytes|rule hit|success) (\d+)", " ".join(lines))] for lines in (difference.linux, difference.ours)]
+    return difference.kind.startswith("shows tc -s: ") and len(more[0]) == len(more[1]) and all(abs(a - b) <= len(came) for a, b in zip(*more))
+
+
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
 def transport_inside(case, facts, difference, here):
     # A packet inside another: what goes into the guest comes from packet sockets.
@@ -1827,6 +1888,15 @@ def transport_inside(case, facts, difference, here):
         return False
     inside = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
     return 0 < abs(int(lines[0][0][2]) - int(lines[1][0][2])) <= inside
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def sent_by_transport_inside(case, facts, difference, here):
+    # A packet inside another that such a match redirects, or not.
+    frames = [frame for side in ("there", "here") for frame in difference.more.get(side) or []]
+    nested = [bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [] if sum(name in ("ip4", "ip6") for name, _ in describe.layers(bytes.fromhex(frame))) > 1]
+    sends = any(re.search(r"(cmp|nbyte)\([^)]* layer 2 .*mirred ", line) for line in facts.lines)
+    return sends and bool(frames) and all(frame[14:] in nested for frame in frames)
 
 
 @purpose("What is not supported is refused")

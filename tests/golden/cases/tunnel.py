@@ -745,6 +745,23 @@ Case(
     remembers=True,
     links=False,
 )
+Case(
+    "tunnel/ip6gre/errors-small-way",
+    "ip6gre: an error of the underlay is told to the sender of the next packet, also where the way is smaller than IPv6 allows",
+    tunnel("ip6gre"),
+    [
+        ("hop limit exceeded", *heard6(outer, 3, 0)),
+        ("a way of 1280 bytes", *heard6(outer, 2, 0, 1280)),
+        ("one too long with its headers", "p0", ether(ip6(IN6) / udp(1192))),
+        ("hop limit exceeded again", *heard6(outer, 3, 0)),
+        ("one longer than the least MTU", "p0", ether(ip6(IN6) / udp(1240))),
+        ("one that fits", "p0", ether(FOR_SIX)),
+    ],
+    remembers=True,
+    links=False,
+)
+
+
 def beside(kind, first, second):
     """Two tunnels between the same ends, which these options tell apart."""
     lines = tunnel(kind, first)

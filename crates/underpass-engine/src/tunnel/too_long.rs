@@ -69,10 +69,12 @@ pub(crate) fn comes_through(
     let Some(mtu) = mtu.into_iter().chain(reported.map(|reported| reported.mtu)).min() else { return true };
     let left = mtu.saturating_sub(tunnel.overhead() as u32);
     let inner = packet.bytes().get(at..).unwrap_or_default();
-    let cut = match inner.first().map(|first| first >> 4) {
-        _ if tunnel.kind.is_over_ipv6() => false,
-        Some(4) => !dont_fragment(inner),
-        _ => left < LEAST_MTU6,
+    let (left, cut) = match inner.first().map(|first| first >> 4) {
+        // What is no longer than the least MTU counts as fitting: `ip6_tnl_xmit`.
+        Some(6) if tunnel.kind.is_over_ipv6() => (left.max(LEAST_MTU6), false),
+        _ if tunnel.kind.is_over_ipv6() => (left.max(LEAST_MTU4), false),
+        Some(4) => (left, !dont_fragment(inner)),
+        _ => (left, left < LEAST_MTU6),
     };
     cut || packet.longest_part().saturating_sub(at) <= left as usize
 }
