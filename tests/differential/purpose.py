@@ -1473,6 +1473,36 @@ def asked_into_tunnel(case, facts, difference, here):
     return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into) * rounds(case))
 
 
+@purpose("Each packet that is too long for a tunnel is an error of it")
+def too_long_again(case, facts, difference, here):
+    if not re.fullmatch(r"tun\d", difference.more.get("link") or "") or difference.more["key"] != "stats64.tx.errors":
+        return False
+    return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= here["drops"].get("too-big", 0)
+
+
+@purpose("No redirects")
+def redirected_into_tunnel(case, facts, difference, here):
+    # Linux's redirect, which a tunnel on the way to the sender counts, and its filters. Of ICMPv6 with the packet to its eighth byte, and
+    # the neighbour's hardware address where that is known.
+    packets = []
+    for layers in tried(case, difference):
+        outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
+        if outer and facts.leads(outer["src"], r" dev tun\d"):
+            six = (40 + outer["len"]) // 8 * 8 if "hops" in outer else 0
+            packets.append((88 + min(six, 1192), 96 + min(six, 1184)) if six else (28 + min(outer["len"], 548),))
+    swapped = compare.Difference(difference.kind, difference.what, difference.ours, difference.linux, **difference.more)
+    return counts_more(swapped, packets)
+
+
+@purpose("What is mirrored to an ifb ends there")
+def goes_on_from_ifb(case, facts, difference, here):
+    # Of a packet that was redirected before, the copy leaves as well.
+    mirrors = any(re.search(r"mirred egress mirror dev ifb", line) for line in facts.lines)
+    redirects = any(re.search(r"mirred (egress|ingress) redirect dev", line) for line in facts.lines)
+    more = difference.kind.startswith("packets in another order or number") and not difference.more.get("same")
+    return mirrors and redirects and bool(here["drops"].get("ifb-origin")) and (more or difference.kind.startswith("packet missing: "))
+
+
 @purpose("The router answers for itself")
 def asked_at_random(case, facts, difference, here):
     # An action of the port takes one of so many, requests among them, of what Linux tells later, when a neighbour has not answered.

@@ -294,6 +294,16 @@ Case(
     expect={0: [to_p1(traced(inserted, inner=Raw(bytes(inside)[40:]), dst=inside.dst, src=inside.src, hlim=39))]},
     differs="it sends by the main table, and takes the VRF's device for that by which the packet came in",
 )
+# Linux sends what has an option by the main table.
+THE_SAME_WAY = [f"ip -6 route add {to} via {NEAR} dev p1" for to in ("2001:db8:6::/64", "fc00:b::/32", "fc00:b::/32 table 100")]
+PINGED = THROUGH_VRF / IPv6(src="2001:db8:6::1", dst="2001:db8:2::1", hlim=40) / ICMPv6EchoRequest(id=7, seq=1, data=b"hello")
+for name, words in MODES:
+    Case(
+        f"ioam/vrf-own-{name}",
+        f"Insertion, mode {name}, into what the router itself sends by a link of a VRF: it comes from the VRF's device.",
+        VRF + IN_VRF + THE_SAME_WAY + route("type 0xfff000 ns 123 size 60", dst="2001:db8:6:0::/64", more=words, via=f"via {NEAR} table 100 "),
+        [("an echo request", "p1", PINGED), ("a port that nobody listens to", "p1", THROUGH_VRF / IPv6(src="2001:db8:6::1", dst="2001:db8:2::1", hlim=40) / udp())],
+    )
 for device in ("vrf100", "p1"):
     Case(
         f"ioam/vrf-transit-{device}",

@@ -123,7 +123,11 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     let received_by =
         if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
     let ingress = received_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
-    let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
+    let ingress = match ingress.filter(|link| (tunnelled || !own) && !link.host) {
+        // What is the router's own comes from the device of its VRF: `vrf_ip6_out`.
+        None if own => vrf_of(view, ioam),
+        ingress => ingress,
+    };
     let inline = match ioam.mode {
         IoamMode::Inline => true,
         IoamMode::Encap => false,
@@ -174,6 +178,13 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     }
     meta.inserted(len, frame);
     ioam_onward(path, view, meta, ioam, destination)
+}
+
+/// What the VRF of the link that a route leads by is in traces.
+#[cold]
+fn vrf_of<'a>(view: &View<'a>, ioam: &Ioam) -> Option<&'a IoamLink> {
+    let link = view.link(ioam.link).filter(|link| link.in_vrf && !link.vrf)?;
+    view.vrf_of(link.lookup).map(|(_, vrf)| &vrf.ioam)
 }
 
 /// Where a packet goes whose destination stayed as it was.
