@@ -186,6 +186,8 @@ def both(cases):
 def differences(case, there, here):
     """All that differs, less what does on purpose: (what is left, {name: how often})."""
     found = compare.differences(case, there, here)
+    if "error" in there or "error" in here:
+        return found, {}
     left, known = purpose.without(case, there, here, found)
     if left and all(d.kind.startswith("shows ") for d in left) and "out" in here:
         # Counters alone: of what filters take, for which others show what it was.

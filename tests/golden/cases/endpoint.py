@@ -520,6 +520,19 @@ Case(
     ],
 )
 
+Case(
+    "endpoint/dx2-filters",
+    "Filters where a frame leaves see what is in it.",
+    sid("End.DX2 oif p1")
+    + [
+        "tc qdisc add dev p1 clsact",
+        "tc filter add dev p1 egress protocol ipv6 pref 1 flower ip_proto udp action drop",
+        "tc filter add dev p1 egress protocol ip pref 2 u32 match ip protocol 17 0xff action drop",
+    ],
+    **io([(label, ether(ip6(SID, nh=143) / Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / inner), []) for label, inner in [("IPv6", INNER6), ("IPv4", INNER4)]]),
+    differs="it takes the Ethernet header for the IP header, and the filters match nothing",
+)
+
 # End.B6 and End.B6.Encaps: a binding SID.
 for n, segs in [
     (1, ["fc00:b::9"]),
