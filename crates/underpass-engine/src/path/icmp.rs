@@ -141,8 +141,15 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         if destination.is_ipv4() && says_no_way(error) {
             return false;
         }
-        let here = delivered || is_own(view, meta, *destination);
-        here && !is_elsewhere(view, meta, *destination) || is_anycast(view, *destination)
+        // Linux asks where the packet was to leave, if a neighbour there did not answer: `skb->dev`.
+        let leaves = reason == DropReason::NeighbourUnresolved && meta.extra.wrapping == 0;
+        let instance = leaves.then_some(meta.extra.instance).or_else(|| where_it_came_in(view, meta));
+        let here = delivered || is_own(view, meta, instance, *destination);
+        let elsewhere = match instance {
+            Some(instance) if leaves => is_of_others(view, instance, *destination),
+            _ => is_elsewhere(view, meta, *destination),
+        };
+        here && !elsewhere || is_anycast(view, *destination)
     });
     let (kind, code, built) = match sender {
         IpAddr::V6(sender) => {
@@ -267,12 +274,19 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether an address is one of the router's where a packet came in, or where its label has led it.
+/// The routing instance that a packet came in by, or that its label has led it into.
 #[cold]
-fn is_own(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
-    let Some(ingress) = view.link(meta.ingress) else { return false };
-    let lookup = if meta.is(BEHIND_LABEL) { meta.extra.instance } else { ingress.lookup };
-    let action = rules::action_at(view, meta.packet.bytes(), lookup, address);
+fn where_it_came_in(view: &View<'_>, meta: &PacketMeta) -> Option<LookupId> {
+    if meta.is(BEHIND_LABEL) {
+        return Some(meta.extra.instance);
+    }
+    Some(view.link(meta.ingress)?.lookup)
+}
+
+/// Whether an address is one of the router's in a routing instance.
+#[cold]
+fn is_own(view: &View<'_>, meta: &PacketMeta, instance: Option<LookupId>, address: IpAddr) -> bool {
+    let action = instance.and_then(|lookup| rules::action_at(view, meta.packet.bytes(), lookup, address));
     matches!(action, Some(Action::Local))
 }
 
@@ -283,9 +297,15 @@ pub(crate) const OUTSIDE: LookupId = LookupId(0);
 /// SID have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
 #[cold]
 pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
+    let instance = where_it_came_in(view, meta).filter(|_| !meta.is(BEHIND_LABEL));
+    instance.is_some_and(|instance| is_of_others(view, instance, address))
+}
+
+/// Whether an IPv6 address is the router's, but none of a routing instance.
+#[cold]
+fn is_of_others(view: &View<'_>, instance: LookupId, address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else { return false };
-    let Some(ingress) = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL)) else { return false };
-    let instance = view.own_lookup(ingress.lookup);
+    let instance = view.own_lookup(instance);
     let mut having = view.links().filter(|link| link.own6.contains(&address)).peekable();
     having.peek().is_some() && having.all(|link| view.own_lookup(link.lookup) != instance)
 }

@@ -31,3 +31,4 @@ mod tunnel_errors;
 mod tunnel_hooks;
 mod tunnel_lookup;
 mod tunnels;
+mod unresolved;
