@@ -780,6 +780,18 @@ def pad1_into_tunnel(case, facts, difference, here):
     return bool(came) and counts_more(difference, list(goes_on(came)))
 
 
+@purpose("A Pad1 TLV is one byte")
+def pad1_seen(case, facts, difference, here):
+    # A program that counts has seen it.
+    a, b = pair(difference)
+    counting = {sid for sid, action in facts.sids.items() if "bpf/count.o" in action}
+    if a is None or (changed(a, b) or {"no"}) - OWN != {"routing.data"}:
+        return False
+    x, y = (next(values["data"] for name, values in describe.layers(frame) if name == "routing") for frame in (a, b))
+    came = [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]
+    return x[:4] + x[8:] == y[:4] + y[8:] and any(has_pad1(layers) and layers[1][1].get("dst") in counting for layers in came)
+
+
 @purpose("A malformed routing header is not taken for none")
 def counted_as_error(case, facts, difference, here):
     # Where Linux sends nothing either, for want of a neighbour.
@@ -1817,6 +1829,13 @@ def looped(case, facts, difference, here):
     back = lambda to: into_vrf if to == quoted["dst"] else to in facts.sids and (into_vrf or near(to))
     came = lambda values: values["src"] == quoted["src"] and values.get("ttl", values.get("hops")) > 1 and back(values["dst"])
     return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
+
+
+@purpose("A label stack without an end, or of more than 30 entries, is dropped")
+def endless_stack(case, facts, difference, here):
+    if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("label-stack-malformed"):
+        return False
+    return any(layers[1:] and layers[1][0] == "mpls" and not any(values.get("bottom") for name, values in layers if name == "mpls") for layers in inputs(difference))
 
 
 @purpose("So is what is below the last label if it is shorter than an IP header")

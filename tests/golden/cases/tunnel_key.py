@@ -376,3 +376,11 @@ Case(
     tunnel("ip6gre", "tclass 0x29"),
     [(label, "p0", ether(packet)) for label, packet in ECN[:7]],
 )
+case(
+    "round/bareudp",
+    "Where outer packets leave they are sent into the tunnel again: each once, also one that is cut on its way.",
+    "bareudp",
+    ["tc qdisc add dev p1 clsact", f"tc filter add dev p1 egress protocol ip prio 1 matchall {key('bareudp')} pipe {TO_TUNNEL}"],
+    [("short", ip4() / udp()), ("cut with an outer header", ip4() / udp(1460)), ("short again", ip4() / udp())],
+    links=False,
+)

@@ -181,10 +181,12 @@ impl Packet {
         }
     }
 
-    /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`.
+    /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`; and how often it was
+    /// redirected, without which one that is cut each time goes round for ever.
     pub fn tag_as(&mut self, whole: &Self) {
         let Tag { mark, priority, index, packet_type, trace, received_by, received_index, .. } = whole.tag();
-        let tag = self.tag();
+        let Tag { nested, received, through, .. } = whole.tag();
+        let tag = Tag { nested, received, through, ..self.tag() };
         self.set_tag(Tag { mark, priority, index, packet_type, trace, received_by, received_index, ..tag });
     }
 
