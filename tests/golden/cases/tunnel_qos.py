@@ -661,3 +661,14 @@ case(
     ],
     [],
 )
+for kind in ["gre", "ip6gre"]:
+    case(
+        f"no-ends/{kind}",
+        f"{kind} with neither address: no filter of the device sees what a route leads there.",
+        kind,
+        CLSACT + ["egress protocol all matchall action pass"],
+        [("IPv4", ether(ip4(IN4) / udp())), ("IPv6", ether(ip6(IN6) / udp()))],
+        (OUT,),
+        options="key 5",
+        ends="",
+    )

@@ -28,6 +28,7 @@ use crate::tunnel::decap::come_out;
 use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, is_inside, refuse_out};
 use crate::tunnel::find::inside_of;
 use crate::tunnel::outer::is_ip;
+use crate::tunnel::outer_address::lacks_ends;
 use crate::tunnel::too_long;
 use crate::worker::hook::{Classified, apply_type, classify_at_hook, key_of, place_of};
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
@@ -58,6 +59,9 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     if !is_inside(view, meta, tunnel) {
         // Of what this device makes of it the one that it has gone in by before hears nothing.
         meta.extra.entered = None;
+        if lacks_ends(tunnel) {
+            return Verdict::drop(DropReason::TunnelRemote);
+        }
         if tunnel.classifies_egress && tunnel.up {
             return Verdict::ClassifyEgress(id);
         }

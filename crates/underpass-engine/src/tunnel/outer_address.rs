@@ -6,8 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_packet::{FromBytes, ipv4, ipv6};
 
 use crate::path::rules::{action_at, is_own6};
-use crate::tables::{Action, NextHopId, StoredTunnel, TunnelRole, Via};
+use crate::tables::{Action, NextHopId, StoredTunnel, TunnelKind, TunnelRole, Via};
 use crate::worker::view::View;
+
+/// Whether nothing that a route leads to a tunnel gets as far as its device: with GRE and neither end, Linux's `ipgre_header`
+/// and `ip6gre_header` make no header.
+pub(super) fn lacks_ends(tunnel: &StoredTunnel) -> bool {
+    let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre);
+    let plain = bare && tunnel.config.role != TunnelRole::External;
+    plain && tunnel.config.remote.is_unspecified() && tunnel.config.local.is_unspecified()
+}
 
 /// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says.
 pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
