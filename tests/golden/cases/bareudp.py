@@ -95,6 +95,17 @@ for suffix, wide in BOTH:
         **io([("too long", ether(long6), [to_p0(too_big(hops(long6), left))])]),
         links=False,
     )
+    # With the headers of a policy, 64 bytes, it is one byte too long.
+    left = 1420 - (48 if wide else 28)
+    longer6 = ip6("2001:db8:8::8") / udp(left - 111)
+    Case(
+        f"tunnel/bareudp/into{suffix}-too-long-policy",
+        f"{over}: IPv6 that is too long for the underlay with what a policy puts before it",
+        device(base=BASE + ["ip link set p1 mtu 1420"]) + ways(wide) + [f"ip -6 route add 2001:db8:8::/48 encap seg6 mode encap segs {IN6} dev p1"],
+        differs="it drops it, or sends it in fragments, and tells itself",
+        **io([("too long", ether(longer6), [to_p0(too_big(longer6, left - 64))])]),
+        links=False,
+    )
     into(
         f"into{suffix}-behind",
         f"{over}: the far end is behind a router",

@@ -127,7 +127,7 @@ fn fits(
         // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
         let told_at = left.max(LEAST_MTU6);
         return match version {
-            6 if inner_len > told_at && !meta.extra.unrouted => reported(meta, 6, told_at),
+            6 if inner_len > told_at && !meta.extra.unrouted => reported(meta, 6, told_at, at),
             _ if over6 || dont_fragment(bytes) => Err(Verdict::drop(DropReason::TooBig)),
             _ => Ok(false),
         };
@@ -140,7 +140,7 @@ fn fits(
         };
         let left = (left + given).max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
         return if inner_len + given > left && matches!(version, 4 | 6) {
-            reported(meta, version, left)
+            reported(meta, version, left, at)
         } else {
             Err(Verdict::drop(DropReason::TooBig))
         };
@@ -154,13 +154,13 @@ fn fits(
                 return Err(Verdict::drop(DropReason::TooBig));
             }
             if inner_len > LEAST_MTU6 {
-                return reported(meta, 6, LEAST_MTU6);
+                return reported(meta, 6, LEAST_MTU6, at);
             }
             allow_fragments(&mut meta.packet);
             Ok(false)
         }
-        6 if left >= LEAST_MTU6 => reported(meta, version, left),
-        4 if inner_stays => reported(meta, version, left),
+        6 if left >= LEAST_MTU6 => reported(meta, version, left, at),
+        4 if inner_stays => reported(meta, version, left, at),
         _ if locked => Ok(false),
         _ => {
             // Linux: it is `ip_fragment` that refuses it, which `iptunnel_xmit_stats` does not count as an error.
@@ -195,7 +195,7 @@ pub(crate) fn exceeds_device(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Op
     }
     // Linux does not know by which link the packet came in.
     meta.extra.flags |= TUNNELLED;
-    reported(meta, version, template.mtu).err()
+    reported(meta, version, template.mtu, at).err()
 }
 
 /// Makes an outer IPv4 header say that the packet may be fragmented.
@@ -210,13 +210,13 @@ fn allow_fragments(packet: &mut Packet) {
 }
 
 /// Reports to the sender of the packet inside how long it may be; of IPv4 only if a route has led it there, as `__icmp_send`
-/// needs one.
-fn reported(meta: &mut PacketMeta, version: u8, left: u32) -> Result<bool, Verdict> {
+/// needs one. `before` it are so many bytes of the tunnel's.
+fn reported(meta: &mut PacketMeta, version: u8, left: u32, before: usize) -> Result<bool, Verdict> {
     if meta.extra.unrouted && version == 4 {
         return Err(Verdict::drop(DropReason::TooBig));
     }
-    // The error subtracts what the packet has grown by.
-    meta.extra.argument = left + u32::from(meta.extra.growth);
+    // The error subtracts what the packet has grown by: the tunnel's headers, and those that a SID or a policy has given it.
+    meta.extra.argument = left + u32::from(meta.extra.growth).min(before as u32);
     Err(Verdict::Refuse(PacketError::notify(DropReason::TooBig, IcmpError::TooBig)))
 }
 
