@@ -126,6 +126,11 @@ impl Router {
         self.live.as_ref().map_or(0, |live| live.host.hooked_generation)
     }
 
+    /// Whether there are VLAN devices of the router's above a link.
+    pub fn has_vlans_above(&self, link: u32) -> bool {
+        self.links.iter().any(|other| other.vlan.as_ref().is_some_and(|vlan| vlan.lower == link))
+    }
+
     /// The kernel's VLAN devices.
     pub fn vlan_devices(&self) -> impl Iterator<Item = VlanDevice> + '_ {
         self.live.iter().flat_map(|live| live.host.vlans.values().copied())
@@ -266,11 +271,11 @@ impl Router {
         (self.engine.totals_of_programs(), dropped.collect())
     }
 
-    /// What leaves by a dummy leaves by this port from now on, where nobody takes it.
+    /// What leaves by a dummy or a VLAN device leaves by this port from now on, behind which there is no wire.
     ///
     /// # Errors
     /// `ENODEV` if there is no such link.
-    pub fn swallow(&mut self, index: u32, port: PortId) -> Result<(), RequestError> {
+    pub fn go_inside(&mut self, index: u32, port: PortId) -> Result<(), RequestError> {
         let old = self.links.get(index).cloned().ok_or(RequestError::errno(libc::ENODEV))?;
         if old.sink != Some(port) {
             change_mirrored_link(self, &old, Link { sink: Some(port), ..old.clone() });

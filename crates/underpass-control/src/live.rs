@@ -22,7 +22,8 @@ pub(crate) struct Host {
     pub macs: BTreeMap<u32, [u8; 6]>,
     /// The links of whose packets the kernel gets a copy.
     pub shared: BTreeSet<u32>,
-    /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them.
+    /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them: filters look at
+    /// them, or it is a VLAN device of the router's, by which it sends there too.
     pub kernels: BTreeMap<u32, PortId>,
     /// The devices by which workers get what programs in the kernel do not carry, and those of before: nobody is shown them.
     pub stand_ins: BTreeSet<u32>,

@@ -16,6 +16,8 @@ pub enum Device {
     Dummy,
     /// A tunnel: the host's door to it. Frames of Ethernet pass through that of an Ethernet device, else packets.
     Tunnel(tunnel::Kind),
+    /// `vlan`: the host's door to a VLAN of another link.
+    Vlan,
 }
 
 impl Device {
@@ -25,6 +27,7 @@ impl Device {
             Self::Vrf { .. } => "vrf",
             Self::Dummy => "dummy",
             Self::Tunnel(kind) => kind.name(),
+            Self::Vlan => "vlan",
         }
     }
 }

@@ -130,6 +130,16 @@ impl Keep {
         self.on_maps(|maps| maps.devices.insert(&ifindex.to_ne_bytes(), &value))
     }
 
+    /// The same of a device that has no frames of its own on a wire: those that workers find behind tags of another's.
+    pub fn set_inside(&self, ifindex: u32, device: OfDevice) {
+        self.write(|rules| rules.devices.insert(ifindex, device));
+    }
+
+    /// There is no such device any more.
+    pub fn remove_inside(&self, ifindex: u32) {
+        self.write(|rules| rules.devices.remove(&ifindex));
+    }
+
     /// The kernel keeps all that comes in by this device.
     ///
     /// # Errors

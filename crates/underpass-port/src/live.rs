@@ -1,7 +1,7 @@
 //! Devices of the kernel as ports: which driver a device is attached with, and a worker's share of it.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -473,7 +473,7 @@ impl LivePort {
         match self {
             Self::Xdp(port) => port.descriptors().collect(),
             Self::Packet(port) => vec![port.descriptor()],
-            Self::Tun(port) => vec![port.descriptor()],
+            Self::Tun(port) => vec![port.descriptor().as_raw_fd()],
             Self::Back(_) => Vec::new(),
         }
     }

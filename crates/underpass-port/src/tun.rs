@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, SLOT};
@@ -117,8 +117,8 @@ impl TunPort {
     }
 
     /// The descriptor that becomes readable when packets come.
-    pub fn descriptor(&self) -> RawFd {
-        self.device.as_raw_fd()
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
     }
 
     /// Bytes of Ethernet header that are made up here.

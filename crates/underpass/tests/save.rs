@@ -202,3 +202,21 @@ fn configurations_of_the_golden_packets() {
 fn configurations_of_the_golden_packets_2() {
     part(1, 2);
 }
+
+/// Those of both directions, numbered in the order in which they were made, not in that of priorities.
+#[test]
+fn tables_of_u32_keep_their_numbers() {
+    let mut config = "ip link set p0 up\ntc qdisc add dev p0 clsact\n".to_owned();
+    for (side, chain, priority) in
+        [("egress", 0, 7), ("ingress", 0, 5), ("egress", 2, 1), ("ingress", 0, 3), ("egress", 0, 4)]
+    {
+        writeln!(
+            config,
+            "tc filter add dev p0 {side} chain {chain} prio {priority} protocol ip u32 match ip dst 10.0.0.{priority}/32 \
+             action drop"
+        )
+        .unwrap();
+    }
+    let wrong = check(&config);
+    assert!(wrong.is_empty(), "{wrong}");
+}

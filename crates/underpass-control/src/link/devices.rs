@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use libc::{IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
 use underpass_netlink::tunnel;
 
+use super::vlan::Vlan;
 use super::{Link, Tunnel};
 use crate::Device;
 
@@ -43,6 +44,10 @@ pub(crate) struct Devices {
     pub gone: BTreeMap<u32, Device>,
     /// What the tunnels among both are.
     pub tunnels: BTreeMap<u32, ProxiedTunnel>,
+    /// What the VLAN devices among both are.
+    pub vlans: BTreeMap<u32, Vlan>,
+    /// Whether the kernel makes VLAN devices itself, once that was asked.
+    pub kernel_has_vlans: Option<bool>,
     /// The VRF of each link that is enslaved to one of them.
     pub masters: BTreeMap<u32, u32>,
     /// What the kernel has last reported of each link: the body of its message.
@@ -96,7 +101,10 @@ impl Devices {
             self.gone.insert(index, device);
             if self.gone.len() > REMEMBERED {
                 let forgotten = self.gone.pop_first();
-                forgotten.map(|(index, _)| self.tunnels.remove(&index));
+                if let Some((index, _)) = forgotten {
+                    self.tunnels.remove(&index);
+                    self.vlans.remove(&index);
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use super::change::add_link;
 use super::encode::{IFLA_VRF_TABLE, in_own_vrf};
 use super::publish::publish_link;
 use super::tunnel::publish::unpublish_tunnel;
-use super::{Link, LinkKind};
+use super::{Link, LinkKind, vlan};
 use crate::address::kernel_routes::refresh_routes;
 use crate::address::publish::forget_addresses;
 use crate::events::Cause;
@@ -103,9 +103,12 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         Some(Device::Vrf { table }) => LinkKind::Vrf { table },
         Some(Device::Dummy) => LinkKind::Dummy,
         Some(Device::Tunnel(kind)) => LinkKind::Tunnel(kind),
+        Some(Device::Vlan) => LinkKind::Vlan,
         None => kind_of(&attributes, flags)?,
     };
     let vrf = devices.and_then(|devices| devices.master(index));
+    let own_vlan = devices.and_then(|devices| devices.vlans.get(&index)).filter(|_| kind == LinkKind::Vlan);
+    let own_vlan = own_vlan.cloned().map(Box::new);
     let tunnel = devices.and_then(|devices| devices.tunnel(index));
     let flags = tunnel.map_or(flags, |made| made.flags(flags));
     let tunnel = tunnel.map(|made| Box::new(made.tunnel.clone()));
@@ -125,6 +128,7 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         master: vrf.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
         group: number(libc::IFLA_GROUP).unwrap_or(0),
         tunnel,
+        vlan: own_vlan,
         // Its queue is the router's.
         activated: base.activated
             || flags & IFF_UP as u32 != 0 && devices.is_some_and(|devices| devices.get(index).is_some()),
@@ -145,7 +149,7 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
 }
 
 pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
-    let (index, up) = (new.index, new.up());
+    let (index, up, now) = (new.index, new.up(), new.clone());
     let renamed = old.name != new.name;
     let forwards = |link: &Link| {
         (
@@ -156,7 +160,7 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
             link.master,
             link.kind,
             (link.attached, link.sink),
-            link.tunnel.clone(),
+            (link.tunnel.clone(), link.vlan.clone()),
         )
     };
     let role = |link: &Link| (link.master, link.kind, link.attached, link.sink, link.tunnel.clone());
@@ -186,6 +190,7 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
     if renamed {
         names_changed(router);
     }
+    vlan::beside::follow(router, old, &now);
 }
 
 /// A link has another master, or has become or ceased to be a VRF.
@@ -202,6 +207,7 @@ fn link_moved(router: &mut Router, index: u32) {
 /// The kernel has this link no more.
 pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     let Some(link) = router.links.get(index).cloned() else { return };
+    vlan::beside::delete_above(router, index);
     let slaves: Vec<Link> = router.links.slaves(index).cloned().collect();
     for slave in slaves {
         change_mirrored_link(router, &slave.clone(), Link { master: None, ..slave });
@@ -223,6 +229,7 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     unpublish_tunnel(router, index);
     router.forget_link_of_host(index);
     router.links.remove(index);
+    vlan::publish_lower(router, &link);
     router.engine.remove_link(link.id);
     router.sysctls.forget(index);
     forget_labels_of(router, index);

@@ -20,7 +20,7 @@ pub(super) const HEADER: usize = 16;
 
 /// Whether the router makes devices of this kind.
 pub(crate) fn is_made(kind: &str) -> bool {
-    matches!(kind, "vrf" | "dummy") || tunnel::Kind::named(kind).is_some()
+    matches!(kind, "vrf" | "dummy" | "vlan") || tunnel::Kind::named(kind).is_some()
 }
 
 /// Makes a device and does with it what the request says besides.
@@ -31,27 +31,14 @@ pub(super) fn make_device(
     device: Device,
     master: Option<u32>,
 ) -> Result<Outcome, RequestError> {
-    let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
-    let live = router.live.as_mut().ok_or(unavailable.clone())?;
-    let index = live.namespace.as_mut().ok_or(unavailable)?.make(name, device)?;
-    live.devices.gone.remove(&index);
-    live.devices.made.insert(index, device);
+    let index = add_device(router, name, device)?;
     let skip = [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER];
     let rest = pass_on_rest(router, request, index, &skip, |message| {
         if let Device::Vrf { .. } = device {
             no_link_local(message);
         }
     });
-    if let Err(error) = rest {
-        remove_device(router, index);
-        return Err(error);
-    }
-    if let Some(master) = master
-        && let Some(live) = &mut router.live
-    {
-        live.devices.masters.insert(index, master);
-    }
-    Ok(Outcome::Done)
+    keep_master(router, index, master, rest)
 }
 
 /// Makes a tunnel's device. `link` is what it is to be.
@@ -61,7 +48,7 @@ pub(super) fn make_tunnel(
     link: &Link,
 ) -> Result<Outcome, RequestError> {
     let LinkKind::Tunnel(kind) = link.kind else { return Err(RequestError::errno(libc::EOPNOTSUPP)) };
-    let index = add_device(router, link, kind)?;
+    let index = add_tunnel_device(router, link, kind)?;
     let rest = pass_on_rest(router, request, index, skipped(kind), |message| {
         message.u32(libc::IFLA_MTU, link.mtu);
         if kind == tunnel::Kind::Ipip
@@ -71,16 +58,7 @@ pub(super) fn make_tunnel(
             no_link_local(message);
         }
     });
-    if let Err(error) = rest {
-        remove_device(router, index);
-        return Err(error);
-    }
-    if let Some(master) = link.master
-        && let Some(live) = &mut router.live
-    {
-        live.devices.masters.insert(index, master);
-    }
-    Ok(Outcome::Done)
+    keep_master(router, index, link.master, rest)
 }
 
 /// Makes the device of a tunnel that no request describes.
@@ -89,7 +67,7 @@ pub(super) fn make_fallback_device(
     link: &Link,
     kind: tunnel::Kind,
 ) -> Result<(), RequestError> {
-    let index = add_device(router, link, kind)?;
+    let index = add_tunnel_device(router, link, kind)?;
     let settled = router.request_kernel(RTM_SETLINK, 0, |message| {
         message.fixed(&header(index, 0, 0));
         message.u32(libc::IFLA_MTU, link.mtu);
@@ -101,16 +79,40 @@ pub(super) fn make_fallback_device(
 }
 
 /// Makes a tunnel's device, and returns its index.
-fn add_device(router: &mut Router, link: &Link, kind: tunnel::Kind) -> Result<u32, RequestError> {
+fn add_tunnel_device(router: &mut Router, link: &Link, kind: tunnel::Kind) -> Result<u32, RequestError> {
     let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
-    let made = ProxiedTunnel::new(link).ok_or(unavailable.clone())?;
+    let made = ProxiedTunnel::new(link).ok_or(unavailable)?;
+    let index = add_device(router, &link.name, Device::Tunnel(kind))?;
+    if let Some(live) = &mut router.live {
+        live.devices.tunnels.insert(index, made);
+    }
+    Ok(index)
+}
+
+/// Makes a device, and returns its index.
+pub(super) fn add_device(router: &mut Router, name: &str, device: Device) -> Result<u32, RequestError> {
+    let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
     let live = router.live.as_mut().ok_or(unavailable.clone())?;
-    let device = Device::Tunnel(kind);
-    let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
+    let index = live.namespace.as_mut().ok_or(unavailable)?.make(name, device)?;
     live.devices.gone.remove(&index);
     live.devices.made.insert(index, device);
-    live.devices.tunnels.insert(index, made);
     Ok(index)
+}
+
+/// The end of making a device: it gets its master, or is removed if the kernel has not done what else was to be done.
+pub(super) fn keep_master(
+    router: &mut Router,
+    index: u32,
+    master: Option<u32>,
+    done: Result<(), RequestError>,
+) -> Result<Outcome, RequestError> {
+    done.inspect_err(|_| remove_device(router, index))?;
+    if let Some(master) = master
+        && let Some(live) = &mut router.live
+    {
+        live.devices.masters.insert(index, master);
+    }
+    Ok(Outcome::Done)
 }
 
 /// Whether a device with these ends is made that the kernel has yet to report.
@@ -199,7 +201,7 @@ pub(super) fn set_master(
 
 /// Puts a link into a VRF of the router's, or out of it. The link is taken down for it, as by Linux's
 /// `cycle_netdev`.
-fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
+pub(super) fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
     let Some(old) = router.links.get(index).cloned() else { return };
     let Some(live) = &mut router.live else { return };
     if live.devices.master(index) == master {
@@ -233,7 +235,7 @@ fn switch_kernels(router: &mut Router, index: u32, up: bool) {
 }
 
 /// Passes a request on to the kernel without some of its attributes, if anything is left of it.
-fn pass_on_rest(
+pub(super) fn pass_on_rest(
     router: &mut Router,
     request: &Request<'_>,
     index: u32,
@@ -287,7 +289,7 @@ fn no_link_local(message: &mut Reply<'_>) {
 }
 
 /// `struct ifinfomsg`.
-fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
+pub(super) fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[4..8].copy_from_slice(&index.to_ne_bytes());
     header[8..12].copy_from_slice(&flags.to_ne_bytes());

@@ -247,9 +247,19 @@ impl<'a> Wanted<'a> {
 
     /// The UDP port that a `bareudp` opens because it comes up.
     pub fn opens(&self, link: &Link) -> Option<u16> {
+        link.tunnel.as_ref()?.parameters.bare.filter(|_| self.rises(link)).map(|bare| bare.port)
+    }
+
+    /// Whether the link comes up by it.
+    const fn rises(&self, link: &Link) -> bool {
         let up = IFF_UP as u32;
-        let rises = !link.up() && self.flags & up != 0 && (self.change == 0 || self.change & up != 0);
-        link.tunnel.as_ref()?.parameters.bare.filter(|_| rises).map(|bare| bare.port)
+        !link.up() && self.flags & up != 0 && (self.change == 0 || self.change & up != 0)
+    }
+
+    /// Whether what it says of a VLAN device is for the link below to allow, or makes the device depend on that no more.
+    fn depends_on_lower(&self, link: &Link) -> bool {
+        let said = [libc::IFLA_MTU, libc::IFLA_ADDRESS].map(|kind| self.attributes.get(kind).is_some());
+        self.rises(link) || said.contains(&true)
     }
 
     /// Linux: `rtnl_dev_get_flags` and `__dev_change_flags`.
@@ -370,6 +380,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 }
                 None => wanted.changed(router, link)?,
             };
+            if vlan::beside::is_own(router, &changed) {
+                return vlan::beside::change(router, request, &changed);
+            }
             if router.live.is_some() && wanted.data.is_some() {
                 return change_tunnel(router, request, changed);
             }
@@ -395,7 +408,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
         return create_tunnel(router, request, wanted, kind);
     }
-    if wanted.kind.as_deref() == Some("vlan") && router.live.is_none() {
+    if wanted.kind.as_deref() == Some("vlan") {
         return create_vlan(router, request, wanted);
     }
     let kind = match wanted.kind.as_deref() {
@@ -487,6 +500,9 @@ fn create_vlan(
         Ok(index) => index,
     };
     let number = |kind: u16| wanted.attributes.get(kind).map(|number| number.u32());
+    if number(libc::IFLA_LINK).is_some_and(|lower| vlan::beside::are_kernels(router, lower)) {
+        return vlan::beside::pass_on(router, request);
+    }
     let said = vlan::Said {
         lower: number(libc::IFLA_LINK),
         mtu: number(libc::IFLA_MTU),
@@ -502,6 +518,9 @@ fn create_vlan(
         }
         link => link?,
     };
+    if router.live.is_some() {
+        return vlan::beside::make(router, request, &link);
+    }
     add(router, Cause::from(request), link);
     Ok(Outcome::Done)
 }
@@ -530,6 +549,9 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 return Err(RequestError::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;
+            if vlan::beside::is_own(router, &changed) {
+                return vlan::beside::change(router, request, &changed);
+            }
             if router.live.is_some() {
                 return set_master(router, request, changed.index, changed.master);
             }
@@ -588,6 +610,9 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
                 return true;
             }
             if link.is_some_and(|link| wanted.opens(link).is_some()) {
+                return true;
+            }
+            if link.is_some_and(|link| vlan::beside::is_own(router, link) && wanted.depends_on_lower(link)) {
                 return true;
             }
             match (link, master) {

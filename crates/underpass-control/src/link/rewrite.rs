@@ -1,7 +1,8 @@
 //! The kernel's messages about links, as programs are shown them.
 
 use libc::{
-    ARPHRD_ETHER, IFF_BROADCAST, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT, IFF_UP, RTM_NEWLINK,
+    ARPHRD_ETHER, IFF_BROADCAST, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT, IFF_UP,
+    RTM_NEWLINK,
 };
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, Reply, tunnel};
@@ -13,6 +14,7 @@ use super::encode::{
 };
 use super::proxied::HEADER;
 use super::publish::own_mac;
+use super::vlan::Vlan;
 use crate::{Device, Request, Router};
 
 /// Whether a dump of links is of those that are enslaved to a VRF of the router's, which the kernel cannot
@@ -42,12 +44,14 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         return None;
     }
     let tunnel = devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_))));
+    let vlan = devices.vlans.get(&index).filter(|_| device == Some(Device::Vlan));
     if let Some(device) = device {
         let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
         fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
         let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
         let flags = match (device, tunnel) {
             (_, Some(made)) => made.flags(flags),
+            (Device::Vlan, _) => flags,
             (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
             _ => {
                 let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
@@ -58,7 +62,8 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     }
     let ends = tunnel.and_then(|made| made.tunnel.ends());
     // What the device has counted is what the host itself has sent and got.
-    let count = tunnel.and_then(|_| router.links.get(index)).map(|link| count_link(router, link));
+    let counts = tunnel.is_some() || vlan.is_some();
+    let count = router.links.get(index).filter(|_| counts).map(|link| count_link(router, link));
     let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
     let swallowed =
         dummy.map(|link| count_link(router, link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
@@ -67,6 +72,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         _ => None,
     });
     let up = fixed[8] & IFF_UP as u8 != 0;
+    let carrier = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & IFF_LOWER_UP as u32 != 0;
     let mut bytes = Vec::new();
     let to = Address { port: message.port(), sequence: message.sequence };
     let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
@@ -77,10 +83,10 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             match (attribute.kind, device) {
                 (libc::IFLA_LINKINFO, _) => {
                     info = true;
-                    write_info(reply, device, tunnel, slave, Some(value));
+                    write_info(reply, device, (tunnel, vlan), slave, Some(value));
                 }
                 (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
-                (libc::IFLA_LINK, _) if tunnel.is_some() => {}
+                (libc::IFLA_LINK, _) if counts => {}
                 (libc::IFLA_STATS64 | libc::IFLA_STATS, _) if count.is_some() => {}
                 (libc::IFLA_MIN_MTU, Some(Device::Tunnel(_))) => {
                     reply.u32(libc::IFLA_MIN_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().0))
@@ -93,6 +99,11 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
                     reply.u8(libc::IFLA_OPERSTATE, 0)
                 }
+                (libc::IFLA_OPERSTATE, Some(Device::Vlan)) if up => {
+                    reply.u8(libc::IFLA_OPERSTATE, if carrier { 6 } else { 3 });
+                }
+                (libc::IFLA_MIN_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MIN_MTU, 0),
+                (libc::IFLA_MAX_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
                 (libc::IFLA_QDISC, Some(_)) => {
                     let ethernet = matches!(device, Some(Device::Tunnel(kind)) if kind.ethernet());
                     let queued = if ethernet { "pfifo_fast" } else { "noqueue" };
@@ -124,6 +135,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         }
         count.into_iter().for_each(|count| write_stats(reply, count));
         ends.iter().for_each(|ends| write_addresses(reply, ends));
+        vlan.iter().for_each(|vlan| reply.u32(libc::IFLA_LINK, vlan.lower));
         if let Some(made) = tunnel {
             made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
             if let Some(address) = made.tunnel.permanent_address(own_mac(index)) {
@@ -131,7 +143,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             }
         }
         if !info {
-            write_info(reply, device, tunnel, slave, None);
+            write_info(reply, device, (tunnel, vlan), slave, None);
         }
     });
     written.is_ok().then_some(bytes)
@@ -180,7 +192,7 @@ fn rewrite_ipv6(made: &ProxiedTunnel, message: &Message<'_>, mut fixed: [u8; HEA
 fn write_info(
     reply: &mut Reply<'_>,
     device: Option<Device>,
-    tunnel: Option<&ProxiedTunnel>,
+    (tunnel, vlan): (Option<&ProxiedTunnel>, Option<&Vlan>),
     slave: Option<(u32, u32)>,
     kernels: Option<&[u8]>,
 ) {
@@ -197,6 +209,11 @@ fn write_info(
                 let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
                 let shown = tunnel.map(|made| made.tunnel.shown());
                 shown.into_iter().for_each(|shown| tunnel::write(reply, &shown, encap, six_rd));
+                reply.end(data);
+            }
+            if let Some(vlan) = vlan {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                vlan.tag.write(reply);
                 reply.end(data);
             }
         }

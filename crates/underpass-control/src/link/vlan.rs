@@ -1,5 +1,9 @@
 //! VLAN devices: links above other links. Linux: `net/8021q`.
 
+pub(super) mod beside;
+
+use std::sync::Arc;
+
 use libc::{
     EEXIST, EINVAL, EMLINK, ENETDOWN, ENODEV, EOPNOTSUPP, ERANGE, IFF_ALLMULTI, IFF_MASTER, IFF_PROMISC,
     IFF_SLAVE, IFF_UP,
@@ -30,9 +34,19 @@ pub struct Vlan {
     pub tag: vlan::Vlan,
     /// Whether its hardware address is that of the link below it, whatever that becomes: `NET_ADDR_STOLEN`.
     pub inherits_mac: bool,
+    /// The egress map as the packet path looks priorities up.
+    sorted: Arc<[(u32, u8)]>,
 }
 
 impl Vlan {
+    /// Takes over what a request says.
+    fn change(&mut self, wanted: &vlan::Wanted) {
+        self.tag.change(wanted);
+        let mut sorted: Vec<_> = self.tag.egress.iter().copied().filter(|(_, code)| *code != 0).collect();
+        sorted.sort_unstable();
+        self.sorted = sorted.into();
+    }
+
     /// Whether it may be up where the link below it is down.
     const fn is_loose(&self) -> bool {
         self.tag.flags & LOOSE_BINDING != 0
@@ -58,7 +72,7 @@ pub(super) fn create(router: &Router, link: Link, said: Said<'_>) -> Result<Link
     let id = wanted.id.ok_or(RequestError::new(EINVAL, "8021q: VLAN id not specified"))?;
     let lower = said.lower.ok_or(RequestError::new(EINVAL, "8021q: link not specified"))?;
     let lower = router.links.get(lower).ok_or(RequestError::new(ENODEV, "8021q: link does not exist"))?;
-    let mut tag = vlan::Vlan::new(wanted.protocol.unwrap_or(vlan::VLAN), id);
+    let tag = vlan::Vlan::new(wanted.protocol.unwrap_or(vlan::VLAN), id);
     if !takes_vlans(lower) {
         return Err(RequestError::new(EOPNOTSUPP, "8021q: VLANs not supported on device"));
     }
@@ -72,8 +86,10 @@ pub(super) fn create(router: &Router, link: Link, said: Said<'_>) -> Result<Link
     if depth(router, lower) + 1 > DEEPEST {
         return Err(RequestError::errno(EMLINK));
     }
-    tag.change(&wanted);
-    Ok(first(link, lower, Vlan { lower: lower.index, tag, inherits_mac: !said.address }))
+    let inherits_mac = !said.address;
+    let mut vlan = Vlan { lower: lower.index, tag, inherits_mac, sorted: Arc::default() };
+    vlan.change(&wanted);
+    Ok(first(link, lower, vlan))
 }
 
 /// A VLAN device as it is when it was just made: `vlan_setup`, `vlan_dev_init`.
@@ -93,7 +109,7 @@ fn first(link: Link, lower: &Link, vlan: Vlan) -> Link {
 pub(super) fn change(link: &Link, vlan: &Vlan, data: &Attribute<'_>) -> Result<Link, RequestError> {
     let wanted = vlan::Wanted::parse(Some(data))?;
     let mut vlan = vlan.clone();
-    vlan.tag.change(&wanted);
+    vlan.change(&wanted);
     Ok(Link { vlan: Some(Box::new(vlan)), ..link.clone() })
 }
 
@@ -203,15 +219,13 @@ pub(super) fn delete_above(router: &mut Router, cause: Cause, lower: u32) {
 pub(super) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Vlan>> {
     let vlan = link.vlan.as_ref()?;
     let vlan::Vlan { protocol, id, flags, ingress, .. } = vlan.tag;
-    let mut egress: Vec<(u32, u8)> = vlan.tag.egress.iter().copied().filter(|(_, code)| *code != 0).collect();
-    egress.sort_unstable();
     Some(Box::new(tables::Vlan {
         lower: router.links.get(vlan.lower)?.id,
         protocol,
         id,
         keeps_tags: flags & REORDER_HDR == 0,
         ingress,
-        egress: egress.into(),
+        egress: Arc::clone(&vlan.sorted),
     }))
 }
 

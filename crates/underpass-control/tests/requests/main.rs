@@ -12,3 +12,4 @@ mod links_and_addresses;
 mod mirror;
 mod recorded_requests;
 mod recorded_routes;
+mod vlan_beside;

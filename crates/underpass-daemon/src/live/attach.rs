@@ -78,6 +78,9 @@ pub struct Attachments {
     hosts: BTreeMap<u32, (u32, PortId)>,
     /// Ports of the devices of tunnels, by interface index.
     tunnels: BTreeMap<u32, PortId>,
+    /// Ports of VLAN devices, by interface index: that by which the host sends and receives by it, and that by which what
+    /// leaves goes to the link below.
+    vlans: BTreeMap<u32, [PortId; 2]>,
     /// Ports of dummies, by interface index: nobody takes what leaves by them.
     dummies: BTreeMap<u32, PortId>,
     /// Names of the devices that are in VRFs of the router's, by interface index.
@@ -110,6 +113,7 @@ impl Attachments {
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
+            vlans: BTreeMap::new(),
             dummies: BTreeMap::new(),
             slaves: BTreeMap::new(),
             opening: BTreeMap::new(),
@@ -132,7 +136,8 @@ impl Attachments {
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
-        host || self.tunnels.contains_key(&index) || self.backs.are(index) || self.is_stand_in(index)
+        let inside = self.tunnels.contains_key(&index) || self.vlans.contains_key(&index);
+        host || inside || self.backs.are(index) || self.is_stand_in(index)
     }
 
     /// Why no program carries packets, if none does.
@@ -190,6 +195,7 @@ impl Attachments {
             self.attached.iter().map(|(index, attached)| (*index, attached.port, attached.device.driver()));
         let hosts =
             self.hosts.values().copied().chain(self.tunnels.iter().map(|(index, port)| (*index, *port)));
+        let hosts = hosts.chain(self.vlans.iter().map(|(index, [host, _])| (*index, *host)));
         attached.chain(hosts.map(|(index, port)| (index, port, "tun")))
     }
 
@@ -219,9 +225,13 @@ impl Attachments {
         for index in self.attached.keys() {
             self.kept.follow_device(router, *index, self.backs.gives_all(*index));
         }
+        for index in self.vlans.keys() {
+            self.kept.follow_inside(router, *index);
+        }
         if links {
             self.update_hosts(router, workers, made);
             self.update_tunnels(router, workers, made);
+            self.update_vlans(router, workers, made);
             self.follow_dummies(router, workers);
             self.update_links(router, workers, watch);
             self.update_slaves(router);
@@ -311,7 +321,7 @@ impl Attachments {
                 None => Device::attach(name, driver, self.kept.keep())?,
             };
         if device.driver() != "packet"
-            && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(takes_again(&device, router))
+            && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(wants_packet(&device, router))
         {
             tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
@@ -376,7 +386,8 @@ impl Attachments {
         let all: Vec<u32> = self.attached.keys().copied().collect();
         all.into_iter().for_each(|index| self.detach(index, router, workers));
         let hosts = std::mem::take(&mut self.hosts).into_values().map(|(_, port)| port);
-        for port in hosts.chain(std::mem::take(&mut self.tunnels).into_values()) {
+        let vlans = std::mem::take(&mut self.vlans).into_values().map(|[host, _]| host);
+        for port in hosts.chain(std::mem::take(&mut self.tunnels).into_values()).chain(vlans) {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         }
         self.sysctls.restore_all();
@@ -387,7 +398,7 @@ impl Attachments {
         let attached: Vec<(u32, Arc<Device>)> =
             self.attached.iter().map(|(index, attached)| (*index, Arc::clone(&attached.device))).collect();
         for (index, device) in attached {
-            if takes_again(&device, router).is_some()
+            if wants_packet(&device, router).is_some()
                 && let Some(Attached { mtu, .. }) = self.attached.get(&index)
             {
                 let (mtu, name) = (*mtu, device.name().to_owned());
@@ -448,10 +459,15 @@ impl Attachments {
     }
 }
 
-/// Why a device is not attached with XDP in generic mode: that would take frames that come back to the kernel once more.
-fn takes_again(device: &Device, router: &Router) -> Option<String> {
+/// Why a device is not attached with AF_XDP as it is now: in generic mode that would take frames that come back to the kernel
+/// once more, and it does not say which tags the driver has taken off.
+fn wants_packet(device: &Device, router: &Router) -> Option<String> {
     let again = device.driver() == "xdp-generic" && router.hooked(device.ifindex()).ingress;
-    again.then(|| "has no native XDP, and filters see what the kernel keeps of it".to_owned())
+    let tagged = || device.driver().starts_with("xdp") && router.has_vlans_above(device.ifindex());
+    match again {
+        true => Some("has no native XDP, and filters see what the kernel keeps of it".to_owned()),
+        false => tagged().then(|| "has VLAN devices".to_owned()),
+    }
 }
 
 /// Why a device is not attached with AF_XDP although it could be.

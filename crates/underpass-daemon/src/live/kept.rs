@@ -50,6 +50,22 @@ impl KeptFrames {
         self.devices.remove(&index);
     }
 
+    /// The same of a VLAN device of the router's: of what comes in by it, which workers find behind a tag, the kernel gets what
+    /// it keeps.
+    pub fn follow_inside(&mut self, router: &Router, index: u32) {
+        let (domain, labels) = (router.domain_of(index), router.takes_labels(index));
+        let now = OfDevice { domain, labels, all: false };
+        if self.devices.insert(index, now) != Some(now) {
+            self.keep.set_inside(index, now);
+        }
+    }
+
+    /// There is no such VLAN device any more.
+    pub fn forget_inside(&mut self, index: u32) {
+        self.keep.remove_inside(index);
+        self.devices.remove(&index);
+    }
+
     /// The kernel keeps what is for its addresses.
     pub fn follow_addresses(&mut self, router: &Router) {
         let Self { keep, addresses, .. } = self;

@@ -21,6 +21,7 @@ mod metrics;
 mod neighbours;
 pub mod priority;
 mod questions;
+mod ready;
 mod report;
 mod sent;
 mod shadow;

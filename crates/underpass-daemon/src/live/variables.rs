@@ -8,7 +8,7 @@ use std::{
 };
 use underpass_control::{read_sysctl, write_sysctl};
 
-use underpass_control::Router;
+use underpass_control::{Link, Router};
 
 use super::inside;
 
@@ -39,7 +39,8 @@ impl Variables {
         self.0 = Instant::now();
         inside::follow(router);
         read_fallback_tunnels(router);
-        let links = router.links().filter(|link| link.attached.is_some() || link.vrf_table().is_some());
+        let seen = |link: &Link| link.attached.is_some() || link.vrf_table().is_some() || link.vlan.is_some();
+        let links = router.links().filter(|link| seen(link));
         let names: Vec<(u32, String)> = links.map(|link| (link.index, link.name.clone())).collect();
         names.iter().for_each(|(index, name)| read(router, *index, name));
     }

@@ -37,6 +37,7 @@ use super::{
     descriptors::Descriptors,
     device::is_gone,
     priority::{self, Stretch},
+    ready::Ready,
     sent::raise_hop_limit,
     tracer::{Seen, Spec, Tracer},
 };
@@ -214,6 +215,9 @@ pub fn start(
             .queue_up_to(QUEUED)
             .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),
+        doors: BTreeMap::new(),
+        ready: Ready::new()?,
+        sending: Vec::new(),
         closed: BTreeMap::new(),
         forwarded: BTreeSet::new(),
         orders: receiver,
@@ -248,7 +252,13 @@ struct Running {
     number: usize,
     counters: Arc<Counters>,
     worker: Worker,
+    /// Those by which packets leave the host: each is looked at in every turn.
     ports: BTreeMap<PortId, Box<LivePort>>,
+    /// TUN and TAP devices, which say when they have something.
+    doors: BTreeMap<PortId, Box<LivePort>>,
+    ready: Ready,
+    /// Those by which packets are to be sent.
+    sending: Vec<PortId>,
     /// What those that were closed have dropped.
     closed: BTreeMap<PortId, Tally>,
     /// Those by which the host sends what is forwarded.
@@ -270,6 +280,7 @@ struct Running {
 
 impl Running {
     fn run(mut self) {
+        self.wait_for_ports();
         let mut stretch = Stretch::begin(Instant::now());
         // One look more before it sleeps. To look for longer would keep those from the processor who bring packets.
         let mut quiet = false;
@@ -316,11 +327,7 @@ impl Running {
             Order::Detach(id) => {
                 self.worker.discard_sent(id);
                 self.forwarded.remove(&id);
-                if let Some(mut port) = self.ports.remove(&id) {
-                    *self.closed.entry(id).or_default() += port.tally();
-                    port.close(self.worker.pool());
-                }
-                self.wait_for_ports();
+                self.close(id);
             }
             Order::Forget(id) => {
                 self.closed.remove(&id);
@@ -342,7 +349,8 @@ impl Running {
                 self.tracer = what.map(tracer);
             }
             Order::Stop => {
-                for (_, port) in std::mem::take(&mut self.ports) {
+                let doors = std::mem::take(&mut self.doors);
+                for (_, port) in std::mem::take(&mut self.ports).into_iter().chain(doors) {
                     port.close(self.worker.pool());
                 }
                 return false;
@@ -355,7 +363,7 @@ impl Running {
         let counters = &self.counters;
         let drops = DropReason::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
         let mut tallies = self.closed.clone();
-        for (id, port) in &mut self.ports {
+        for (id, port) in self.ports.iter_mut().chain(&mut self.doors) {
             *tallies.entry(*id).or_default() += port.tally();
         }
         Account {
@@ -370,15 +378,37 @@ impl Running {
     }
 
     fn serve(&mut self, id: PortId, port: Box<LivePort>) {
-        if let Some(mut old) = self.ports.insert(id, port) {
-            *self.closed.entry(id).or_default() += old.tally();
-            old.close(self.worker.pool());
+        self.close(id);
+        match &*port {
+            LivePort::Tun(device) => {
+                if let Err(error) = self.ready.add(id, device.descriptor()) {
+                    tracing::error!("{}: {error}", device.name());
+                }
+                self.doors.insert(id, port);
+            }
+            _ => {
+                self.ports.insert(id, port);
+                self.wait_for_ports();
+            }
         }
-        self.wait_for_ports();
+    }
+
+    /// Closes a port. What it has dropped still counts.
+    fn close(&mut self, id: PortId) {
+        let wire = self.ports.remove(&id);
+        let others = wire.is_some();
+        if let Some(mut port) = wire.or_else(|| self.doors.remove(&id)) {
+            *self.closed.entry(id).or_default() += port.tally();
+            port.close(self.worker.pool());
+        }
+        if others {
+            self.wait_for_ports();
+        }
     }
 
     fn wait_for_ports(&mut self) {
-        self.descriptors.set(self.ports.values().flat_map(|port| port.descriptors()));
+        let ports = self.ports.values().flat_map(|port| port.descriptors());
+        self.descriptors.set(ports.chain([self.ready.descriptor()]));
     }
 
     /// Says what time it is outside, now and then: clocks drift apart, and may be set.
@@ -402,19 +432,34 @@ impl Running {
         let nanos = self.nanos(now);
         let mut busy = false;
         let mut burst = Burst::new();
-        for (id, port) in &mut self.ports {
-            port.receive(self.worker.pool(), &mut burst);
-            if !burst.is_empty() {
-                busy = true;
-                count(&self.activity.bursts);
-                if self.forwarded.contains(id) {
-                    burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
-                }
-                match &mut self.tracer {
-                    None => self.worker.process(*id, &mut burst, nanos, None),
-                    Some(tracer) => process_traced(&mut self.worker, tracer, *id, &mut burst, nanos),
-                }
+        let Self { worker, tracer, forwarded, activity, .. } = self;
+        let mut take = |id: PortId, port: &mut LivePort| {
+            port.receive(worker.pool(), &mut burst);
+            if burst.is_empty() {
+                return;
             }
+            busy = true;
+            count(&activity.bursts);
+            if forwarded.contains(&id) {
+                burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
+            }
+            match tracer {
+                None => worker.process(id, &mut burst, nanos, None),
+                Some(tracer) => process_traced(worker, tracer, id, &mut burst, nanos),
+            }
+        };
+        for (id, port) in &mut self.ports {
+            take(*id, port);
+        }
+        let mut broken = None;
+        for (id, readable) in self.ready.ask() {
+            match self.doors.get_mut(&id) {
+                Some(port) if readable => take(id, port),
+                _ => broken = Some(id),
+            }
+        }
+        if let Some(LivePort::Tun(device)) = broken.and_then(|id| self.doors.get(&id)).map(|port| &**port) {
+            self.ready.remove(device.descriptor());
         }
         if self.worker.held() > 0 {
             self.worker.give_up(nanos, turn(&mut self.tracer, nanos));
@@ -453,6 +498,13 @@ impl Running {
         for (id, port) in &mut self.ports {
             let (pool, sent) = self.worker.pool_and_sent(*id);
             port.send(pool, sent);
+        }
+        self.sending.extend(self.worker.sending());
+        for id in self.sending.drain(..) {
+            if let Some(port) = self.doors.get_mut(&id) {
+                let (pool, sent) = self.worker.pool_and_sent(id);
+                port.send(pool, sent);
+            }
         }
     }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod vlan;
 
-use crate::buffer::PortId;
 use crate::drops::DropReason;
 use crate::tables::Link;
 use crate::trace::Trace;
@@ -27,7 +26,9 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(never)]
     pub(crate) fn pass_down<T: Trace>(&mut self, view: &View<'_>, round: u32, trace: &mut T) -> bool {
         let mut passed = false;
-        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+        let mut last = None;
+        while let Some(port) = self.transmit.used_after(last) {
+            last = Some(port);
             let Some((_, link)) = view.tables.port_link(port, view.guard) else { continue };
             if link.swallows {
                 self.transmit.drain(port).for_each(|packet| self.pool.give(packet));

@@ -6,9 +6,10 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
+use crate::path::ipv4;
 use crate::qos::edit::{insert, remove};
 use crate::tables::{LinkId, Vlan, Vlans};
-use crate::trace::Trace;
+use crate::trace::{Event, Trace};
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::{Burst, Path};
 use crate::worker::verdict::Verdict;
@@ -104,6 +105,31 @@ fn receive_by<const COUNT: bool, T: Trace>(
     let by = path.hooks.received_by;
     path.receive(view, (link.port.unwrap_or_default(), id, link), ethernet::Header::LEN, &mut burst, trace);
     path.hooks.received_by = by;
+}
+
+/// What the host sends by a VLAN device, if the port is one of these, leaves by it.
+#[cold]
+#[inline(never)]
+pub(crate) fn send_from_host<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    port: PortId,
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    let Some((_, link)) = view.tables.host_port_link(port, view.guard).filter(|(_, link)| link.up) else {
+        return;
+    };
+    let Some(inside) = link.port else { return };
+    for mut packet in burst.drain(..) {
+        trace.step(Event::Received(port), &packet);
+        if packet.len() < ethernet::Header::LEN {
+            path.drop(packet, DropReason::EthernetTruncated, trace);
+            continue;
+        }
+        ipv4::prioritize_frame(view, &mut packet);
+        path.send(inside, packet, trace);
+    }
 }
 
 /// Sends what waits at the port of a VLAN device by the link below it, with its tag. Whether that has a port.

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use underpass_packet::{FromBytes, ipv4};
+use underpass_packet::{FromBytes, ethernet, ipv4};
 
 use crate::buffer::{Packet, Tag};
 use crate::drops::DropReason;
@@ -219,6 +219,18 @@ pub(crate) fn forward(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop
         prioritize(view, &mut meta.packet, priority);
     }
     Ok(fits)
+}
+
+/// Gives a frame of the host's the priority that its TOS says, as a socket gets it by `IP_TOS`: the device by which it has
+/// come does not say which one it had.
+pub(crate) fn prioritize_frame(view: &View<'_>, frame: &mut Packet) {
+    let Some([header @ .., _, tos]) = frame.bytes().first_chunk::<{ ethernet::Header::LEN + 2 }>() else {
+        return;
+    };
+    if header[ethernet::Header::LEN - 2..] == ethernet::IPV4.to_be_bytes() {
+        let priority = PRIORITIES[usize::from(tos >> 3 & 3)];
+        prioritize(view, frame, priority);
+    }
 }
 
 /// What TOS says of the priority of a packet that is forwarded: `ip_tos2prio`, of which ECN's bits and the precedence make no

@@ -93,6 +93,11 @@ impl Link {
         self.ingress.is_some() || self.ingress_qdisc.is_some()
     }
 
+    /// The port by which the host sends by it, if it is a VLAN device: it is one of Ethernet frames to the host, too.
+    pub(super) fn host_port(&self) -> Option<PortId> {
+        self.kernel.filter(|_| self.vlan.is_some())
+    }
+
     /// Whether what is to be sent is classified, or waits in a qdisc.
     pub(crate) fn classifies_egress(&self) -> bool {
         self.egress.is_some() || self.root.is_some()

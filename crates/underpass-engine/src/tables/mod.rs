@@ -4,6 +4,7 @@
 //! ends. The control thread holds the one [`Writer`].
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 mod action;
@@ -61,11 +62,18 @@ pub use crate::publish::Guard;
 /// Bits of an [`ActionId`].
 const ACTION_BITS: u32 = 24;
 
+/// Ports of which none has a link.
+fn no_ports() -> Box<[AtomicU32]> {
+    (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect()
+}
+
 /// What workers read.
 pub struct Tables {
     links: Slab<Link>,
     /// By port: its link's id + 1, or 0.
     ports: Box<[AtomicU32]>,
+    /// By port by which the host sends by a VLAN device: the id of that + 1, or 0. Made with the first.
+    host_ports: OnceLock<Box<[AtomicU32]>>,
     actions: Slab<Action>,
     /// By action, of those whose route says it: the source of what the router itself sends by it.
     sources: Slab<IpAddr>,
@@ -107,7 +115,8 @@ impl Tables {
     fn new(retirer: &Retirer, arena: &Arena) -> Self {
         Self {
             links: Slab::new(LINK_BITS, retirer),
-            ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
+            ports: no_ports(),
+            host_ports: OnceLock::new(),
             actions: Slab::new(ACTION_BITS, retirer),
             sources: Slab::new(ACTION_BITS, retirer),
             leads: Words::exactly(ACTION_BITS, Pages::Small),
@@ -153,6 +162,18 @@ impl Tables {
     #[inline]
     pub fn port_link<'g>(&'g self, port: PortId, guard: &'g Guard<'_>) -> Option<(LinkId, &'g Link)> {
         let id = LinkId(self.ports.get(usize::from(port.0))?.load(Relaxed).checked_sub(1)?);
+        Some((id, self.link(id, guard)?))
+    }
+
+    /// The VLAN device by which the host sends what comes by this port.
+    #[cold]
+    pub(crate) fn host_port_link<'g>(
+        &'g self,
+        port: PortId,
+        guard: &'g Guard<'_>,
+    ) -> Option<(LinkId, &'g Link)> {
+        let slot = self.host_ports.get()?.get(usize::from(port.0))?;
+        let id = LinkId(slot.load(Relaxed).checked_sub(1)?);
         Some((id, self.link(id, guard)?))
     }
 

@@ -1,6 +1,7 @@
 //! VLAN devices as workers find them. Linux: `net/8021q`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use underpass_packet::ethernet;
 
@@ -21,7 +22,7 @@ pub struct Vlan {
     pub ingress: [u32; 8],
     /// The priority code point of the tag, by the priority of the packet, in its order: `egress-qos-map`. Of all others it is
     /// 0.
-    pub egress: Box<[(u32, u8)]>,
+    pub egress: Arc<[(u32, u8)]>,
 }
 
 impl Vlan {

@@ -215,7 +215,7 @@ impl Writer {
     /// Adds a link, which takes over its port.
     pub fn add_link(&mut self, link: Link) -> LinkId {
         let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
-        let port = link.port;
+        let (port, host) = (link.port, link.host_port());
         self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
         self.records.iter().for_each(|records| records.counters.reserve_link(LinkId(id)));
         let id = LinkId(id);
@@ -229,29 +229,29 @@ impl Writer {
         self.tables.link_changed(None, Some(&link));
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.record_link(id, 0);
-        self.point_port(port, id.0);
+        self.point_ports(port, host, id.0);
         id
     }
 
     /// Changes a link, and moves its port with it. Does nothing if the id names none.
     pub fn set_link(&mut self, id: LinkId, link: Link) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
-        if old.port != link.port {
-            self.release_port(old.port, id.0);
+        if old.port != link.port || old.host_port() != link.host_port() {
+            self.release_ports(old, id.0);
         }
-        let (port, ifindex) = (link.port, old.ifindex);
+        let (port, host, ifindex) = (link.port, link.host_port(), old.ifindex);
         self.tables.link_changed(Some(old), Some(&link));
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.record_link(id, ifindex);
         self.record_tunnels();
-        self.point_port(port, id.0);
+        self.point_ports(port, host, id.0);
     }
 
     /// Removes a link, if the id names one. Its port then has none.
     pub fn remove_link(&mut self, id: LinkId) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
-        self.release_port(old.port, id.0);
+        self.release_ports(old, id.0);
         let ifindex = old.ifindex;
         self.tables.link_changed(Some(old), None);
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
@@ -447,16 +447,21 @@ impl Writer {
         sum
     }
 
-    fn point_port(&self, port: Option<PortId>, link: u32) {
+    fn point_ports(&self, port: Option<PortId>, host: Option<PortId>, link: u32) {
         if let Some(slot) = port.and_then(|port| self.tables.ports.get(usize::from(port.0))) {
+            slot.store(link + 1, Relaxed);
+        }
+        if let Some(port) = host
+            && let Some(slot) = self.tables.host_ports.get_or_init(super::no_ports).get(usize::from(port.0))
+        {
             slot.store(link + 1, Relaxed);
         }
     }
 
-    fn release_port(&self, port: Option<PortId>, link: u32) {
-        if let Some(slot) = port.and_then(|port| self.tables.ports.get(usize::from(port.0)))
-            && slot.load(Relaxed) == link + 1
-        {
+    fn release_ports(&self, of: &Link, link: u32) {
+        let slot = of.port.and_then(|port| self.tables.ports.get(usize::from(port.0)));
+        let host = of.host_port().and_then(|port| self.tables.host_ports.get()?.get(usize::from(port.0)));
+        for slot in slot.into_iter().chain(host).filter(|slot| slot.load(Relaxed) == link + 1) {
             slot.store(0, Relaxed);
         }
     }

@@ -61,7 +61,9 @@ fn leave_hooks_that_classify<const COUNT: bool, T: Trace>(
 
 /// Classifies the packets in the queues of ports that have not been.
 fn classify_leaving<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
-    for port in (0..path.transmit.ports()).map(|port| PortId(port as u16)) {
+    let mut last = None;
+    while let Some(port) = path.transmit.used_after(last) {
+        last = Some(port);
         if !path.transmit.has_unclassified(port) {
             continue;
         }

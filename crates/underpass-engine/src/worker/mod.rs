@@ -47,7 +47,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::l2::vlan::receive_tagged;
+use crate::l2::vlan::{receive_tagged, send_from_host};
 use crate::limiter::Nanos;
 use crate::path::input::classify;
 use crate::path::kept::give_kept;
@@ -85,11 +85,12 @@ impl<const COUNT: bool> Path<COUNT> {
         catch_up(self, view, trace);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
+            self.hooks.received_by = None;
+            send_from_host(self, view, port, burst, trace);
             for packet in burst.drain(..) {
                 trace.step(Event::Received(port), &packet);
                 self.drop(packet, DropReason::LinkDown, trace);
             }
-            self.hooks.received_by = None;
             return self.end_of_burst(view, trace);
         };
         self.receive(view, (port, ingress, link), 0, burst, trace);

@@ -154,6 +154,11 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.transmit.drain(port)
     }
 
+    /// The ports by which packets wait to be sent.
+    pub fn sending(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.path.transmit.filled()
+    }
+
     /// The free packets and those that wait to be sent by `port`, for a port that gives back what it has
     /// sent.
     pub fn pool_and_sent(&mut self, port: PortId) -> (&mut Pool, impl Iterator<Item = Packet> + '_) {

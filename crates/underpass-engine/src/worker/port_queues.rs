@@ -8,12 +8,21 @@ use crate::worker::view::View;
 /// Most packets that wait to be sent by one port.
 pub(crate) const QUEUE: usize = 1024;
 
-/// What waits to be sent, a queue a port.
+/// For so many bursts a queue without packets keeps its memory.
+const IDLE: u8 = 32;
+
+/// What waits to be sent, a queue a port. A queue has memory while it is in use: with thousands of ports, what is done for
+/// each burst is done for those in use alone.
 #[derive(Default)]
 pub(crate) struct Transmit {
     queues: Vec<Queue>,
+    /// The ports whose queues have memory, in order.
+    used: Vec<u16>,
+    /// Memory of queues that were in use.
+    spare: Vec<Vec<Packet>>,
 }
 
+#[derive(Default)]
 pub(crate) struct Queue {
     packets: Vec<Packet>,
     /// How many of them, and how many bytes, have been counted for the link.
@@ -23,6 +32,8 @@ pub(crate) struct Queue {
     shaped: usize,
     /// How many of them the egress hook of the link has classified.
     classified: usize,
+    /// For how many bursts it has had no packet.
+    idle: u8,
     /// Labelled packets since the last time, and their bytes from the first label on.
     labelled: (u64, u64),
 }
@@ -38,29 +49,35 @@ impl Transmit {
                 queue.packets.push(packet);
                 Ok(())
             }
-            Some(_) => Err(packet),
-            None => self.push_new(port, packet, len),
+            _ => self.push_unused(port, packet, len),
         }
     }
 
-    /// The first packet by a port makes its queue.
+    /// The queue is full, or gets its memory.
     #[cold]
     #[inline(never)]
-    fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+    fn push_unused(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.make(port);
-        self.push(port, packet, len)
+        match self.queues.get_mut(usize::from(port.0)) {
+            Some(queue) if queue.packets.capacity() == 0 => {
+                queue.packets = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(QUEUE));
+                if let Err(at) = self.used.binary_search(&port.0) {
+                    self.used.insert(at, port.0);
+                    // Their memory comes back between packets, when nothing is to be allocated.
+                    self.spare.reserve(self.used.len());
+                }
+                self.push(port, packet, len)
+            }
+            _ => Err(packet),
+        }
     }
 
     #[cold]
     pub(crate) fn make(&mut self, port: PortId) {
-        self.queues.resize_with(usize::from(port.0) + 1, || Queue {
-            packets: Vec::with_capacity(QUEUE),
-            counted: 0,
-            bytes: 0,
-            shaped: 0,
-            classified: 0,
-            labelled: (0, 0),
-        });
+        let count = usize::from(port.0) + 1;
+        if self.queues.len() < count {
+            self.queues.resize_with(count, Queue::default);
+        }
     }
 
     /// Counts packets of so many bytes with labels that are about to be sent by `port`.
@@ -93,22 +110,43 @@ impl Transmit {
         })
     }
 
-    /// Gives a port the memory of its queue back, which is empty, as the queue is.
+    /// Has the memory of a queue back, which is empty: until the next packet by its port that is not in use.
     pub(crate) fn give_back(&mut self, port: PortId, memory: Vec<Packet>) {
-        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
-            queue.packets = memory;
+        let again = self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.capacity() != 0);
+        if let Ok(at) = self.used.binary_search(&port.0)
+            && !again
+        {
+            self.used.remove(at);
+        }
+        if memory.capacity() != 0 {
+            self.spare.push(memory);
         }
     }
 
-    /// How many ports have a queue.
-    pub(crate) fn ports(&self) -> usize {
-        self.queues.len()
+    /// The first port in use behind this one, or of all.
+    #[inline]
+    pub(crate) fn used_after(&self, last: Option<PortId>) -> Option<PortId> {
+        let at = last.map_or(0, |last| self.used.partition_point(|port| *port <= last.0));
+        self.used.get(at).copied().map(PortId)
+    }
+
+    /// The ports in use.
+    pub(crate) fn used(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.used.iter().copied().map(PortId)
+    }
+
+    /// The ports with packets.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = PortId> + '_ {
+        let filled = |port: &PortId| {
+            self.queues.get(usize::from(port.0)).is_some_and(|queue| !queue.packets.is_empty())
+        };
+        self.used().filter(filled)
     }
 
     /// Whether packets have come into the queue of a port whose link has a qdisc.
     #[inline]
     pub(crate) fn any_new(&self, view: &View<'_>) -> bool {
-        (0..self.queues.len()).any(|port| self.root_of_new(view, PortId(port as u16)).is_some())
+        self.used().any(|port| self.root_of_new(view, port).is_some())
     }
 
     /// The link of a port and its root qdisc, if packets have come into the port's queue and there is one.
@@ -173,12 +211,16 @@ impl Transmit {
 
     /// Whether that is so of any port.
     pub(crate) fn any_full(&self) -> bool {
-        (0..self.queues.len()).any(|port| self.is_full(PortId(port as u16)))
+        self.used().any(|port| self.is_full(port))
     }
 
     /// Says that no packet is to be classified any more.
     pub(crate) fn all_classified(&mut self) {
-        self.queues.iter_mut().for_each(|queue| queue.classified = queue.packets.len());
+        for port in &self.used {
+            if let Some(queue) = self.queues.get_mut(usize::from(*port)) {
+                queue.classified = queue.packets.len();
+            }
+        }
     }
 
     /// Counts what has been queued since the last time. Whether any of it has to go further down: [`Path::pass_down`].
@@ -187,17 +229,24 @@ impl Transmit {
     #[must_use]
     pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) -> bool {
         let mut inside = false;
-        for (port, queue) in self.queues.iter_mut().enumerate() {
+        let mut idle = None;
+        for port in &self.used {
+            let Some(queue) = self.queues.get_mut(usize::from(*port)) else { continue };
             let packets = (queue.packets.len() - queue.counted) as u64;
             if packets == 0 {
+                queue.idle = queue.idle.saturating_add(1);
+                if queue.idle >= IDLE && queue.packets.is_empty() {
+                    idle = Some(PortId(*port));
+                }
                 continue;
             }
+            queue.idle = 0;
             queue.counted = queue.packets.len();
             queue.shaped = queue.counted;
             queue.classified = queue.counted;
             let mut sent = packets;
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
-            if let Some((link, known)) = view.tables.port_link(PortId(port as u16), view.guard) {
+            if let Some((link, known)) = view.tables.port_link(PortId(*port), view.guard) {
                 inside |= known.is_inside();
                 if known.vlan.is_some() {
                     // It is counted as sent where it leaves the router.
@@ -213,6 +262,10 @@ impl Transmit {
                 }
             }
             totals.sent = totals.sent.wrapping_add(sent);
+        }
+        if let Some(port) = idle {
+            let memory = self.take(port);
+            self.give_back(port, memory);
         }
         inside
     }

@@ -4,6 +4,7 @@
 
 mod any_hook;
 mod any_packet;
+mod any_tagged;
 mod any_tunnel;
 mod beside;
 mod exercise;
@@ -25,6 +26,7 @@ mod rows;
 mod segments;
 mod shaping;
 mod sid_changes;
+mod tagged;
 mod traffic;
 mod tunnel_changes;
 mod tunnel_errors;

@@ -30,5 +30,6 @@ mod restart;
 mod top;
 mod trace;
 mod tunnel;
+mod vlan;
 mod vrf;
 mod web;

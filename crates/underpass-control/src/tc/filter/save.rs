@@ -1,5 +1,8 @@
 //! Filters and chains as lines.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
 use underpass_netlink::tc::{self, SKIP_HW};
 
 use super::common::{Common, PriorityName};
@@ -13,11 +16,49 @@ use crate::tc::save::handle;
 pub(in crate::tc) fn save(save: &mut Save<'_>) {
     let mut made = Made::default();
     save_alone(save, &mut made);
-    for (&block, place) in &save.router.filters.places {
-        for chain in &place.chains {
-            save_chain(save, &mut made, block, place, chain);
+    let router = save.router;
+    let mut queues: Vec<(Block, &Place, VecDeque<Part<'_>>)> = Vec::new();
+    for (&block, place) in &router.filters.places {
+        queues.extend(place.chains.iter().map(|chain| (block, place, parts(chain).collect())));
+    }
+    let head = |queue: &VecDeque<Part<'_>>| queue.front().map(Part::order);
+    let heads = queues.iter().enumerate().filter_map(|(at, (_, _, queue))| Some(Reverse((head(queue)?, at))));
+    let mut heads: BinaryHeap<_> = heads.collect();
+    while let Some(Reverse((_, at))) = heads.pop() {
+        let Some((block, place, queue)) = queues.get_mut(at) else { continue };
+        let Some(part) = queue.pop_front() else { continue };
+        let of = place_words(save, *block, parent_of(place, *block));
+        match part {
+            Part::Chain(chain) => save_chain(save, &of, chain),
+            Part::Priority(chain, priority) => save_priority(save, &mut made, (*block, chain), priority, &of),
+        }
+        heads.extend(head(queue).map(|order| Reverse((order, at))));
+    }
+}
+
+/// What is saved at a time.
+enum Part<'a> {
+    /// That there is a chain.
+    Chain(&'a Chain),
+    /// A priority of one.
+    Priority(&'a Chain, &'a Priority),
+}
+
+impl Part<'_> {
+    /// Whose turn is first: `u32` numbers the tables that priorities begin with as they come, at all places of a qdisc.
+    fn order(&self) -> u32 {
+        match self {
+            Self::Priority(_, Priority { classifier: Classifier::U32(root), .. }) => root.table,
+            Self::Priority(..) | Self::Chain(_) => 0,
         }
     }
+}
+
+/// A chain's parts, in the order in which they are made again.
+fn parts(chain: &Chain) -> impl Iterator<Item = Part<'_>> {
+    let mut parts: Vec<_> = chain.priorities.iter().map(|priority| Part::Priority(chain, priority)).collect();
+    parts.sort_by_key(Part::order);
+    std::iter::once(Part::Chain(chain)).chain(parts)
 }
 
 /// Where filters are, in words.
@@ -38,48 +79,50 @@ fn place_words(save: &Save<'_>, block: Block, parent: u32) -> Words {
     words
 }
 
-fn save_chain(save: &mut Save<'_>, made: &mut Made, block: Block, place: &Place, chain: &Chain) {
-    let Chain { index, explicit, template, held: _, priorities } = chain;
+/// The parent by which filters of a place are named.
+const fn parent_of(place: &Place, block: Block) -> u32 {
     // A chain that was made before any filter has none to name its parent.
-    let parent = match (place.parent, block.point) {
+    match (place.parent, block.point) {
         (0, Point::Ingress) => tc::INGRESS & 0xffff_0000 | tc::MIN_INGRESS,
         (0, Point::Egress) => tc::INGRESS & 0xffff_0000 | tc::MIN_EGRESS,
         (0, Point::Qdisc(handle) | Point::Class(handle)) => handle,
         (parent, _) => parent,
-    };
-    let place_of = place_words(save, block, parent);
-    if *explicit {
-        let mut line = Words::new("tc chain add");
-        line.add(&place_of).pair("chain", index);
-        if let Some(template) = template {
-            match template.words(save) {
-                Ok((kind, words)) => {
-                    let mut with = Words::new("tc chain add");
-                    with.add(&place_of).pair("protocol", protocol(kind)).pair("chain", index).add("flower");
-                    line = with.add_all(&words).clone();
-                }
-                Err(why) => save.left_out(format!("the template of the chain {index}: {why}")),
+    }
+}
+
+fn save_chain(save: &mut Save<'_>, place_of: &Words, chain: &Chain) {
+    let Chain { index, explicit, template, held: _, priorities: _ } = chain;
+    if !explicit {
+        return;
+    }
+    let mut line = Words::new("tc chain add");
+    line.add(place_of).pair("chain", index);
+    if let Some(template) = template {
+        match template.words(save) {
+            Ok((kind, words)) => {
+                let mut with = Words::new("tc chain add");
+                with.add(place_of).pair("protocol", protocol(kind)).pair("chain", index).add("flower");
+                line = with.add_all(&words).clone();
             }
+            Err(why) => save.left_out(format!("the template of the chain {index}: {why}")),
         }
-        save.line(line);
     }
-    for priority in priorities {
-        let name = PriorityName { block, chain: *index, number: priority.number };
-        let mut begin = Words::default();
-        begin.add(&place_of).some("chain", (*index != 0).then_some(index));
-        begin.pair("protocol", protocol(priority.protocol)).pair("prio", priority.number);
-        save_priority(save, made, name, priority, &begin);
-    }
+    save.line(line);
 }
 
 fn save_priority(
     save: &mut Save<'_>,
     made: &mut Made,
-    name: PriorityName,
+    (block, Chain { index, .. }): (Block, &Chain),
     priority: &Priority,
-    begin: &Words,
+    place_of: &Words,
 ) {
-    let Priority { number: _, protocol: _, classifier } = priority;
+    let Priority { number, protocol: kind, classifier } = priority;
+    let name = PriorityName { block, chain: *index, number: *number };
+    let mut begin = Words::default();
+    begin.add(place_of).some("chain", (*index != 0).then_some(index));
+    begin.pair("protocol", protocol(*kind)).pair("prio", number);
+    let begin = &begin;
     match classifier {
         Classifier::U32(root) => super::u32::save::save(save, made, name, root, begin),
         Classifier::Flower(filters) => filters.save(save, made, begin),

@@ -1,4 +1,4 @@
-//! Devices that the router has made: those that stand for the host, those of tunnels and VRFs, and dummies.
+//! Devices that the router has made: those that stand for the host, those of tunnels, VLANs and VRFs, and dummies.
 
 use std::{collections::BTreeMap, io};
 
@@ -139,13 +139,41 @@ impl Attachments {
         }
     }
 
+    /// Serves the devices of VLANs that the router has made, and no longer those that are gone.
+    pub(super) fn update_vlans(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+        let vlans = router.links().filter(|link| link.kind == LinkKind::Vlan).map(|link| link.index);
+        for index in vlans.collect::<Vec<_>>() {
+            if let Some(first) = made.take(index) {
+                let inside = self.free_port();
+                self.kept.follow_inside(router, index);
+                let host = self.serve(first, (TunKind::Tap, Sent::Wrapped), workers);
+                self.vlans.insert(index, [host, inside]);
+            }
+            if let Some(&[host, inside]) = self.vlans.get(&index) {
+                let _ = router.go_inside(index, inside);
+                router.set_kernel_port(index, Some(host));
+            }
+        }
+        let gone: Vec<u32> =
+            self.vlans.keys().copied().filter(|index| router.link(*index).is_none()).collect();
+        for index in gone {
+            let Some(ports) = self.vlans.remove(&index) else { continue };
+            self.kept.forget_inside(index);
+            router.set_kernel_port(index, None);
+            for port in ports {
+                workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+                self.release(port, workers);
+            }
+        }
+    }
+
     /// Gives dummies ports, and takes back those of dummies that are gone.
     pub(super) fn follow_dummies(&mut self, router: &mut Router, workers: &[Handle]) {
         let dummies = router.links().filter(|link| link.kind == LinkKind::Dummy).map(|link| link.index);
         for index in dummies.collect::<Vec<_>>() {
             let port = self.dummies.get(&index).copied().unwrap_or_else(|| self.free_port());
             self.dummies.insert(index, port);
-            let _ = router.swallow(index, port);
+            let _ = router.go_inside(index, port);
         }
         let gone = self.dummies.extract_if(.., |index, _| router.link(*index).is_none());
         for (_, port) in gone.collect::<Vec<_>>() {

@@ -15,7 +15,7 @@ pub(crate) mod state;
 
 use arrayvec::ArrayVec;
 
-use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
+use crate::buffer::{BURST, Frames, Packet, Pool};
 use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
@@ -434,7 +434,9 @@ fn dequeue<const COUNT: bool, T: Trace>(
 
 /// Takes what has come into the queues of ports to the qdiscs of their links.
 pub(crate) fn collect<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
-    for port in (0..path.transmit.ports()).map(|port| PortId(port as u16)) {
+    let mut last = None;
+    while let Some(port) = path.transmit.used_after(last) {
+        last = Some(port);
         let Some((link, root)) = path.transmit.root_of_new(view, port) else { continue };
         let to = (root, Place::Port(link));
         let mut taken = std::mem::take(&mut path.shape.taken);
