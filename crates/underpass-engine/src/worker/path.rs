@@ -279,6 +279,15 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     pub(crate) fn send_frame<T: Trace>(&mut self, (port, len): FastVerdict, packet: Packet, trace: &mut T) {
         trace.step(Event::Sent(port), &packet);
+        if let Err(packet) = self.transmit.push_used(port, packet, len as usize) {
+            self.send_unused((port, len), packet, trace);
+        }
+    }
+
+    /// The queue of the port has no memory yet, or is full.
+    #[cold]
+    #[inline(never)]
+    fn send_unused<T: Trace>(&mut self, (port, len): FastVerdict, packet: Packet, trace: &mut T) {
         if let Err(packet) = self.transmit.push(port, packet, len as usize) {
             self.drop(packet, DropReason::TransmitFull, trace);
         }

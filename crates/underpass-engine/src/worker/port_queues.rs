@@ -40,8 +40,14 @@ pub(crate) struct Queue {
 
 impl Transmit {
     /// Puts a frame of `len` bytes into the queue of `port`; gives it back if that is full.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn push(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.push_used(port, packet, len).or_else(|packet| self.push_unused(port, packet, len))
+    }
+
+    /// The same if the queue has memory, else gives it back too.
+    #[inline(always)]
+    pub(crate) fn push_used(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         match self.queues.get_mut(usize::from(port.0)) {
             // Compared as `Vec::push` compares, which then need not do it again.
             Some(queue) if queue.packets.len() != queue.packets.capacity() => {
@@ -49,7 +55,7 @@ impl Transmit {
                 queue.packets.push(packet);
                 Ok(())
             }
-            _ => self.push_unused(port, packet, len),
+            _ => Err(packet),
         }
     }
 
@@ -66,7 +72,7 @@ impl Transmit {
                     // Their memory comes back between packets, when nothing is to be allocated.
                     self.spare.reserve(self.used.len());
                 }
-                self.push(port, packet, len)
+                self.push_used(port, packet, len)
             }
             _ => Err(packet),
         }
