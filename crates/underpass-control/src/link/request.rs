@@ -1,32 +1,30 @@
 //! Requests for links. Linux: `net/core/rtnetlink.c`.
 
+mod create;
+
 use libc::{
-    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENETDOWN, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI,
-    IFF_AUTOMEDIA, IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL,
-    IFF_PROMISC, IFF_UP,
+    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
+    IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
 };
-use underpass_netlink::tunnel::{Kind, check_ethernet};
+use underpass_netlink::tunnel::check_ethernet;
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
-use super::change::{add_link, change_link, delete_link};
+use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
-use super::proxied::{change_tunnel, delete_devices, is_made, make_device, make_tunnel, set_master};
-use super::publish::own_mac;
-use super::tunnel::fallback::use_kind;
+use super::proxied::{change_tunnel, delete_devices, is_made, set_master};
 use super::{Link, LinkKind, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::fou::request::check_free;
 use crate::request::{creates, word};
-use crate::sysctl::{self, Instance};
-use crate::{Device, Request, Router};
+use crate::{Request, Router};
 
 const POLICY: [Type; 66] = policy(&[
     (libc::IFLA_ADDRESS, Type::AtMost(32)),
     (libc::IFLA_BROADCAST, Type::AtMost(32)),
     (libc::IFLA_IFNAME, Type::String(15)),
     (libc::IFLA_MTU, Type::U32),
-    (libc::IFLA_LINK, Type::U32), // means nothing to the kinds of links that there are
+    (libc::IFLA_LINK, Type::U32),
     (libc::IFLA_QDISC, Type::Any),
     (libc::IFLA_STATS, Type::Any),
     (libc::IFLA_MASTER, Type::U32),
@@ -400,144 +398,8 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             changed?.into_iter().for_each(|link| change_link(router, cause, link));
             Ok(Outcome::Done)
         }
-        (None, _) => create(router, request, &wanted),
+        (None, _) => create::create(router, request, &wanted),
     }
-}
-
-fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
-    if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
-        return create_tunnel(router, request, wanted, kind);
-    }
-    if wanted.kind.as_deref() == Some("vlan") {
-        return create_vlan(router, request, wanted);
-    }
-    let kind = match wanted.kind.as_deref() {
-        Some("dummy") => LinkKind::Dummy,
-        // Beside a kernel, ifb links are the kernel's.
-        Some("ifb") if router.live.is_none() => LinkKind::Ifb,
-        Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
-        _ => return Err(RequestError::new(EOPNOTSUPP, "Unknown device type")),
-    };
-    let template = match kind {
-        LinkKind::Vrf { .. } => "vrf%d",
-        LinkKind::Ifb => "ifb%d",
-        _ => "dummy%d",
-    };
-    let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;
-    if router.live.is_some() {
-        let device = match kind {
-            LinkKind::Vrf { table } => Device::Vrf { table },
-            _ => Device::Dummy,
-        };
-        let master = wanted.attributes.get(libc::IFLA_MASTER).map_or(0, |master| master.u32());
-        let link = Link::new(0, name.clone(), kind, own_mac(0));
-        let master = if master == 0 { None } else { master_for(router, &link, master)? };
-        return make_device(router, request, &name, device, master);
-    }
-    let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.index_for(&name),
-        Ok(index) => index,
-    };
-    let link = Link::new(index, name, kind, own_mac(index));
-    let link = wanted.apply(router, &link)?;
-    add(router, Cause::from(request), link);
-    Ok(Outcome::Done)
-}
-
-/// Adds a link that a request makes: first down and on its own, then up and enslaved.
-fn add(router: &mut Router, cause: Cause, mut link: Link) {
-    let index = link.index;
-    let up = link.flags & IFF_UP as u32;
-    link.flags &= !up;
-    let master = link.master.take();
-    add_link(router, cause, link.clone());
-    if let Some(added) = router.links.get(index)
-        && (master.is_some() || up != 0)
-    {
-        let changed = Link { master, flags: added.flags | up, ..added.clone() };
-        change_link(router, cause, changed);
-    }
-}
-
-/// A tunnel: what is said of it, then what is said of any link.
-fn create_tunnel(
-    router: &mut Router,
-    request: &Request<'_>,
-    wanted: &Wanted<'_>,
-    kind: Kind,
-) -> Result<Outcome, RequestError> {
-    use_kind(router, kind);
-    let template = format!("{}%d", kind.name());
-    let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
-    let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.index_for(&name),
-        Ok(index) => index,
-    };
-    let link = Link::new(index, name, LinkKind::Tunnel(kind), own_mac(index));
-    let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
-    let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
-    if let Some(Err(error)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
-        // Linux has made the link then, and deletes it again.
-        router.links.pass_over(index);
-        return Err(error);
-    }
-    let made = wanted.apply_new(router, &link)?;
-    if router.live.is_some() {
-        return make_tunnel(router, request, &Link { mtu: link.mtu, ..made });
-    }
-    add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
-    Ok(Outcome::Done)
-}
-
-fn create_vlan(
-    router: &mut Router,
-    request: &Request<'_>,
-    wanted: &Wanted<'_>,
-) -> Result<Outcome, RequestError> {
-    let name = free_name(router, wanted.name().as_deref().unwrap_or("vlan%d"))?;
-    let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.index_for(&name),
-        Ok(index) => index,
-    };
-    let number = |kind: u16| wanted.attributes.get(kind).map(|number| number.u32());
-    if number(libc::IFLA_LINK).is_some_and(|lower| vlan::beside::are_kernels(router, lower)) {
-        return vlan::beside::pass_on(router, request);
-    }
-    let said = vlan::Said {
-        lower: number(libc::IFLA_LINK),
-        mtu: number(libc::IFLA_MTU),
-        address: wanted.attributes.get(libc::IFLA_ADDRESS).is_some(),
-        data: wanted.data.as_ref(),
-    };
-    let link = vlan::create(router, Link::new(index, name, LinkKind::Vlan, own_mac(index)), said)?;
-    let link = match wanted.apply_new(router, &link) {
-        Err(error) if error.errno == ENETDOWN => {
-            // Linux has made the link then, and deletes it again.
-            router.links.pass_over(index);
-            return Err(error);
-        }
-        link => link?,
-    };
-    if router.live.is_some() {
-        return vlan::beside::make(router, request, &link);
-    }
-    add(router, Cause::from(request), link);
-    Ok(Outcome::Done)
-}
-
-/// Linux: `vrf_newlink`. In strict mode a table belongs to one VRF.
-fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, RequestError> {
-    let missing = RequestError::new(EINVAL, "VRF table id is missing");
-    let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
-    let table = data.get(super::encode::IFLA_VRF_TABLE).ok_or(missing)?;
-    if table.u32() == 0 {
-        return Err(table.invalid("Invalid VRF table id"));
-    }
-    let strict = router.sysctls.value(&sysctl::STRICT_MODE, Instance::One) == 1;
-    if strict && router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
-        return Err(RequestError::new(libc::EBUSY, "Table is used by another VRF"));
-    }
-    Ok(table.u32())
 }
 
 /// `RTM_SETLINK`. Linux: `rtnl_setlink`.
