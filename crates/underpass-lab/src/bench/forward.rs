@@ -1,7 +1,19 @@
 //! Plain forwarding: one route, and many.
 
 use super::routes;
-use super::scenario::{BASE, HOPS, Scenario, incoming, outgoing};
+use super::scenario::{BASE, HOPS, NEIGHBOUR, PORTS, SENDER, Scenario, incoming, outgoing};
+use super::wire;
+
+/// A VLAN device above each port, and a route from one to the other.
+const VLANS: &str = "\
+ip link add link p0 name p0.10 type vlan id 10
+ip link set p0.10 up
+ip link add link p1 name p1.20 type vlan id 20
+ip link set p1.20 up
+ip addr add 10.2.0.1/24 dev p1.20
+ip neigh add 10.2.0.2 lladdr 02:00:00:00:02:01 dev p1.20 nud permanent
+ip route add 198.18.0.0/16 via 10.2.0.2 dev p1.20
+";
 
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
@@ -16,6 +28,10 @@ pub fn scenarios() -> Vec<Scenario> {
             format!("{BASE}ip -6 route add 2001:db8:1::/48 via fd01::2 dev p1\n"),
             |flow| (incoming(&flow.packet6(HOPS)), outgoing(&flow.packet6(HOPS - 1))),
         ),
+        Scenario::new("vlan-push-pop", None, format!("{BASE}{VLANS}"), |flow| {
+            let came = wire::tagged(PORTS[0], SENDER, 10, &flow.packet4(HOPS));
+            (came, wire::tagged(NEIGHBOUR, PORTS[1], 20, &flow.packet4(HOPS - 1)))
+        }),
         Scenario::new("ip4-multipath", None, format!("{BASE}{}", multipath("198.18.0.0/16")), |flow| {
             (incoming(&flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1)))
         }),

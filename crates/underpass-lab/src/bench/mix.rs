@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::routes::{NEIGHBOURS, gateway, neighbour_mac, neighbours};
 use super::scenario::{
-    BASE, CHECKED, CLASS, Flow, HOPS, Load, OUTER_HOPS, Order, PORTS, SOURCE, Scenario, VRF, flows, incoming,
+    BASE, CHECKED, CLASS, Flow, HOPS, Load, OUTER_HOPS, Order, PORTS, SENDER, SOURCE, Scenario, VRF, flows,
+    incoming,
 };
 use super::tunnel::{AWAY, TTL, remote};
 use super::wire::{self, Ip4, Ip6};
@@ -32,6 +33,8 @@ enum Kind {
     Label,
     /// Prefixes, each into an IPIP tunnel.
     Tunnel,
+    /// VLANs that packets come from, and prefixes, each by a VLAN of its own.
+    Vlan,
 }
 
 /// The behaviours of [`Kind::Sid`], in turn.
@@ -53,6 +56,7 @@ pub fn scenarios() -> Vec<Scenario> {
         ("policy", Kind::Policy),
         ("label", Kind::Label),
         ("tunnel", Kind::Tunnel),
+        ("vlan", Kind::Vlan),
     ];
     let all = kinds.into_iter().flat_map(|kind| COUNTS.map(|count| (kind, count)));
     all.map(|((name, kind), count)| Scenario {
@@ -83,6 +87,15 @@ fn label(n: u16) -> u32 {
     1000 + u32::from(n)
 }
 
+fn vlan(n: u16) -> u16 {
+    n + 1
+}
+
+/// The address of a neighbour, as `ip` reads it.
+fn mac(neighbour: u8) -> String {
+    neighbour_mac(neighbour).map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// The neighbour of a number.
 fn neighbour(n: u16) -> u8 {
     (n % u16::from(NEIGHBOURS)) as u8
@@ -107,7 +120,7 @@ impl Kind {
             Self::Policy => format!("{BASE}{known}ip sr tunsrc set {SOURCE}\n"),
             Self::Label => format!("{BASE}{known}{}{}", mpls::LABELS, mpls::INPUT),
             Self::Tunnel => format!("{BASE}{}", super::tunnel::UNDERLAY),
-            Self::End | Self::Sid => format!("{BASE}{known}"),
+            Self::End | Self::Sid | Self::Vlan => format!("{BASE}{known}"),
         }
     }
 
@@ -120,6 +133,7 @@ impl Kind {
             Self::Policy => "prefixes of 64 bits, each with a list of two segments",
             Self::Label => "labels, each swapped for another",
             Self::Tunnel => "IPIP tunnels, each with a /24",
+            Self::Vlan => "VLANs of either port, and as many /24, each by one of these",
         }
     }
 
@@ -158,6 +172,17 @@ impl Kind {
                 Self::Label => {
                     writeln!(lines, "route add {} as {} via inet {via4} dev p1", label(n), 2 * label(n))
                 }
+                Self::Vlan => {
+                    let (mac, network) = (mac(neighbour(n)), tunnels::prefix(n));
+                    writeln!(
+                        lines,
+                        "link add link p0 name i{n} type vlan id {id}\nlink set i{n} up\n\
+                         link add link p1 name o{n} type vlan id {id}\nlink set o{n} up\n\
+                         neigh add {via4} lladdr {mac} dev o{n} nud permanent\n\
+                         route add {network}/24 via {via4} dev o{n} onlink",
+                        id = vlan(n)
+                    )
+                }
                 Self::Tunnel => {
                     let (local, remote, network) = (AWAY[0], remote(n), tunnels::prefix(n));
                     writeln!(
@@ -170,7 +195,7 @@ impl Kind {
         }
         let tool = match self {
             Self::Label => "ip -f mpls",
-            Self::Tunnel => "ip",
+            Self::Tunnel | Self::Vlan => "ip",
             _ => "ip -6",
         };
         vec![(tool, lines)]
@@ -224,6 +249,14 @@ impl Kind {
                 let packet = wire::mpls(&[2 * label(drawn.to)], HOPS - 1, &flow.packet4(HOPS));
                 let mac = neighbour_mac(neighbour(drawn.to));
                 (came, wire::frame(mac, PORTS[1], [0x88, 0x47], &packet))
+            }
+            Self::Vlan => {
+                let host = flow.destination4.to_bits() & 0xff;
+                let destination4 = Ipv4Addr::from_bits(tunnels::prefix(drawn.to).to_bits() | host);
+                let flow = Flow { destination4, ..*flow };
+                let came = wire::tagged(PORTS[0], SENDER, vlan(drawn.sid), &flow.packet4(HOPS));
+                let mac = neighbour_mac(neighbour(drawn.to));
+                (came, wire::tagged(mac, PORTS[1], vlan(drawn.to), &flow.packet4(HOPS - 1)))
             }
             Self::Tunnel => {
                 let host = flow.destination4.to_bits() & 0xff;

@@ -31,6 +31,11 @@ pub fn frame(destination: Mac, source: Mac, ether_type: [u8; 2], payload: &[u8])
     [&destination[..], &source, &ether_type, payload].concat()
 }
 
+/// The frame of a VLAN with an IPv4 packet: IEEE 802.1Q.
+pub fn tagged(destination: Mac, source: Mac, id: u16, packet: &[u8]) -> Vec<u8> {
+    frame(destination, source, [0x81, 0], &[&id.to_be_bytes()[..], &[0x08, 0], packet].concat())
+}
+
 /// RFC 3032 section 2.1: a stack of labels, the outermost first, each with this TTL, and what is below it.
 pub fn mpls(labels: &[u32], ttl: u8, payload: &[u8]) -> Vec<u8> {
     let last = labels.len().saturating_sub(1);
