@@ -18,6 +18,9 @@ use crate::worker::view::View;
 /// Where the tag of a frame is: behind its addresses.
 const ADDRESSES: usize = 12;
 
+/// Bits for where a packet is in its burst.
+const PLACE: u32 = 16;
+
 /// Takes the frames of VLAN devices out of a burst; they come in by these. Those of a device go on together, whatever is
 /// between them.
 #[inline(never)]
@@ -28,33 +31,25 @@ pub(crate) fn receive_tagged<const COUNT: bool, T: Trace>(
     burst: &mut Burst,
     trace: &mut T,
 ) {
-    // By packet: the link's id + 1, 0: none.
-    let mut links = [0u32; BURST];
-    let mut any = 0;
-    for (packet, link) in burst.iter().zip(&mut links) {
-        *link = vlans.of_frame(packet.bytes()).map_or(0, |LinkId(id)| id + 1);
-        any |= *link;
-    }
-    if any == 0 {
+    // By packet: the link's id + 1, 0: none; and where the packet is in the burst.
+    let link_of = |packet: &Packet| vlans.of_frame(packet.bytes()).map_or(0, |LinkId(id)| u64::from(id) + 1);
+    let mut links: ArrayVec<u64, BURST> =
+        burst.iter().zip(0..).map(|(packet, at): (_, u64)| link_of(packet) << PLACE | at).collect();
+    let Some(first) = links.first().map(|link| link >> PLACE) else { return };
+    if links.iter().all(|link| link >> PLACE == first) {
+        if let Some(id) = first.checked_sub(1) {
+            receive_by(path, view, LinkId(id as u32), burst, trace);
+        }
         return;
     }
+    links.sort_unstable();
     let mut packets: ArrayVec<Option<Packet>, BURST> = burst.drain(..).map(Some).collect();
-    for first in 0..packets.len() {
-        let link = links[first];
-        let mut together = Burst::new();
-        for at in first..packets.len() {
-            if links[at] == link
-                && let Some(packet) = packets[at].take()
-            {
-                together.push(packet);
-            }
-        }
-        if together.is_empty() {
-            continue;
-        }
-        match link.checked_sub(1) {
-            Some(id) => receive_by(path, view, LinkId(id), together, trace),
-            None => burst.extend(together),
+    for together in links.chunk_by(|one, other| one >> PLACE == other >> PLACE) {
+        let taken =
+            together.iter().filter_map(|link| packets.get_mut((link & ((1 << PLACE) - 1)) as usize)?.take());
+        match together.first().and_then(|link| (link >> PLACE).checked_sub(1)) {
+            Some(id) => receive_by(path, view, LinkId(id as u32), &mut taken.collect(), trace),
+            None => burst.extend(taken),
         }
     }
 }
@@ -68,7 +63,7 @@ pub(crate) fn receive_alone<const COUNT: bool, T: Trace>(
 ) {
     let vlans = view.link(meta.ingress).and_then(|link| link.vlans.as_deref());
     match vlans.and_then(|vlans| vlans.of_frame(meta.packet.bytes())) {
-        Some(id) => receive_by(path, view, id, [meta.packet].into_iter().collect(), trace),
+        Some(id) => receive_by(path, view, id, &mut [meta.packet].into_iter().collect(), trace),
         None => {
             path.drop_packet(&mut meta, DropReason::VlanUnknown, trace);
             path.pool.give(meta.packet);
@@ -81,7 +76,7 @@ fn receive_by<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     id: LinkId,
-    mut burst: Burst,
+    burst: &mut Burst,
     trace: &mut T,
 ) {
     let Some((link, vlan)) = view.link(id).and_then(|link| Some((link, link.vlan.as_deref()?))) else {
@@ -92,7 +87,7 @@ fn receive_by<const COUNT: bool, T: Trace>(
         burst.drain(..).for_each(|packet| path.drop(packet, DropReason::LinkDown, trace));
         return;
     }
-    for packet in &mut burst {
+    for packet in burst.iter_mut() {
         if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
             let priority = vlan.ingress[usize::from(control >> 5)];
             if priority != packet.tag().priority {
@@ -103,7 +98,7 @@ fn receive_by<const COUNT: bool, T: Trace>(
         let _ = remove(packet, ADDRESSES);
     }
     let by = path.hooks.received_by;
-    path.receive(view, (link.port.unwrap_or_default(), id, link), ethernet::Header::LEN, &mut burst, trace);
+    path.receive(view, (link.port.unwrap_or_default(), id, link), ethernet::Header::LEN, burst, trace);
     path.hooks.received_by = by;
 }
 

@@ -20,6 +20,7 @@ fn put<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8; N]) -> Option
 }
 
 /// Puts bytes into a packet, `at` bytes behind its first.
+#[inline]
 pub(crate) fn insert<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8; N]) -> Option<()> {
     if packet.len() < at {
         return None;
@@ -49,6 +50,7 @@ pub(crate) fn give_header(packet: &mut Packet, destination: [u8; 6]) -> Option<(
 }
 
 /// Takes four bytes out of a packet.
+#[inline]
 pub(crate) fn remove(packet: &mut Packet, at: usize) -> Option<()> {
     if packet.len() < at + 4 {
         return None;

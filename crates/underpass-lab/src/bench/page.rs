@@ -8,7 +8,7 @@ use underpass_daemon::output::markdown_table;
 
 /// The parts of the page, and what the names of their scenarios begin with.
 const PARTS: [(&str, &[&str]); 7] = [
-    ("IPv4 and IPv6", &["ip4", "ip6"]),
+    ("IPv4 and IPv6", &["ip4", "ip6", "vlan-"]),
     ("SRv6, RPL and IOAM", &["srv6-", "rpl-", "ioam-"]),
     ("MPLS", &["mpls-"]),
     ("Tunnels", &["ipip-", "sit-", "gre-", "fou-", "gue-"]),
