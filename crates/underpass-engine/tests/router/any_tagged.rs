@@ -66,6 +66,28 @@ fn seeds() {
     assert!(left >= 5, "only {left} of the seeds leave a router");
 }
 
+/// Frames of a VLAN leave in the order in which they came, whatever is between them.
+#[test]
+fn frames_of_a_vlan_stay_in_order() {
+    // In VLAN 10, in VLAN 20, without a tag, and in VLAN 10 again, in turn.
+    let packets: Vec<_> = (0..40_u8)
+        .map(|n| frame(ethernet::IPV4, &ip4([10, 0, n % 4, n], [10, 3, 0, 2], protocol::UDP, &udp(8))))
+        .collect();
+    let came = packets.iter().zip(0..).map(|(frame, n)| match n % 4 {
+        0 | 3 => with_tags(frame, &[(0, 0)]),
+        1 => with_tags(frame, &[(1, 0)]),
+        _ => frame.clone(),
+    });
+    let out = tagged::tagged(false).send(&came.collect::<Vec<_>>());
+    // The last byte of its source says which one a packet is: behind addresses, tag and EtherType.
+    let numbers: Vec<u8> = out.iter().map(|(_, frame)| frame[18 + 15]).collect();
+    assert_eq!(numbers.len(), packets.len());
+    for vlan in [&[0_u8, 3][..], &[1], &[2]] {
+        let of_vlan: Vec<_> = numbers.iter().filter(|number| vlan.contains(&(**number % 4))).collect();
+        assert!(of_vlan.is_sorted(), "{numbers:?}");
+    }
+}
+
 /// What the host sends by its device of a VLAN leaves with the tag, and what it keeps of the VLAN comes to it without.
 #[test]
 fn the_host_sends_and_gets_frames_of_a_vlan() {
