@@ -1,9 +1,29 @@
 //! Tags make no difference to what is inside, and any bytes behind them do no harm.
 
-use super::lab::{MACS, PEERS, frame, ip4, ip6, udp};
-use super::tagged::{self, HOST, by, plain, with_tags, without_tag};
+use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
+use super::tagged::{self, HOST, TAGS, by, to_third, with_tags};
 use proptest::prelude::*;
+use underpass_engine::buffer::PortId;
 use underpass_packet::{ethernet, protocol};
+
+/// A router without VLAN devices, which reaches the third network by port 1.
+fn plain() -> Lab {
+    let mut lab = Lab::new();
+    let link = lab.links[1];
+    to_third(&mut lab, link, PortId(1));
+    lab
+}
+
+/// What leaves, without the tag of VLAN 40 where it has that.
+fn without_tag(out: Vec<(u16, Vec<u8>)>) -> Vec<(u16, Vec<u8>)> {
+    let strip = |(port, mut frame): (u16, Vec<u8>)| {
+        if frame.get(12..16) == Some(&TAGS[2]) {
+            frame.drain(12..16);
+        }
+        (port, frame)
+    };
+    out.into_iter().map(strip).collect()
+}
 
 /// IP packets to the other networks and to the router, sound or not.
 fn packet() -> impl Strategy<Value = (u16, Vec<u8>)> {
@@ -96,7 +116,7 @@ fn the_host_sends_and_gets_frames_of_a_vlan() {
     let mut packet = lab.worker.pool().take().unwrap();
     packet.set(underpass_engine::buffer::HEADROOM, &arp).unwrap();
     lab.worker.process(HOST, &mut [packet].into_iter().collect(), 0, None);
-    let sent: Vec<_> = lab.worker.sent(underpass_engine::buffer::PortId(1)).collect();
+    let sent: Vec<_> = lab.worker.sent(PortId(1)).collect();
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].bytes(), with_tags(&arp, &[(2, 0)]));
     sent.into_iter().for_each(|packet| lab.worker.pool().give(packet));
@@ -104,7 +124,7 @@ fn the_host_sends_and_gets_frames_of_a_vlan() {
     let answer = [&MACS[1][..], &PEERS[1], &ethernet::ARP.to_be_bytes(), &[1; 28]].concat();
     let mut packet = lab.worker.pool().take().unwrap();
     packet.set(underpass_engine::buffer::HEADROOM, &with_tags(&answer, &[(2, 0xa0)])).unwrap();
-    lab.worker.process(underpass_engine::buffer::PortId(1), &mut [packet].into_iter().collect(), 0, None);
+    lab.worker.process(PortId(1), &mut [packet].into_iter().collect(), 0, None);
     let got: Vec<_> = lab.worker.sent(HOST).collect();
     assert_eq!(got.len(), 1);
     assert_eq!(got[0].bytes(), answer);
@@ -112,5 +132,5 @@ fn the_host_sends_and_gets_frames_of_a_vlan() {
     assert_eq!(lab.writer.totals().delivered, 1);
     lab.assert_accounted();
     // From a port that is nobody's nothing leaves.
-    assert_eq!(by(&mut lab, underpass_engine::buffer::PortId(77), &answer), 0);
+    assert_eq!(by(&mut lab, PortId(77), &answer), 0);
 }

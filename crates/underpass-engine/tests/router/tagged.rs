@@ -13,7 +13,7 @@ use underpass_packet::{ethernet, protocol};
 /// The port by which the host sends by VLAN 40, and gets its frames.
 pub const HOST: PortId = PortId(9);
 /// EtherType and identifier of the tags, by VLAN device; the last is in the first.
-const TAGS: [[u8; 4]; 4] = [[0x81, 0, 0, 10], [0x88, 0xa8, 0, 20], [0x81, 0, 0, 40], [0x81, 0, 0, 30]];
+pub const TAGS: [[u8; 4]; 4] = [[0x81, 0, 0, 10], [0x88, 0xa8, 0, 20], [0x81, 0, 0, 40], [0x81, 0, 0, 30]];
 
 /// The kernel keeps what ends with an odd byte.
 struct Odd;
@@ -29,7 +29,7 @@ impl Keeper for Odd {
 }
 
 /// A router with routes to 10.3/16 and fd00:3::/32 by `port`, of the neighbour there.
-fn to_third(lab: &mut Lab, link: LinkId, port: PortId) {
+pub fn to_third(lab: &mut Lab, link: LinkId, port: PortId) {
     let mut bytes = [0; 20];
     bytes[..6].copy_from_slice(&PEERS[1]);
     bytes[6..12].copy_from_slice(&MACS[1]);
@@ -39,14 +39,6 @@ fn to_third(lab: &mut Lab, link: LinkId, port: PortId) {
     let action = lab.writer.add_action(Action::Forward(next_hop));
     lab.writer.insert4(lab.fib4, [10, 3, 0, 0].into(), 16, action);
     lab.writer.insert6(lab.fib6, v6("fd00:3::"), 32, action);
-}
-
-/// A router without VLAN devices, which reaches the third network by port 1.
-pub fn plain() -> Lab {
-    let mut lab = Lab::new();
-    let link = lab.links[1];
-    to_third(&mut lab, link, PortId(1));
-    lab
 }
 
 /// EtherType, identifier and link of a VLAN device.
@@ -108,17 +100,6 @@ pub fn with_tags(frame: &[u8], tags: &[(usize, u8)]) -> Vec<u8> {
     }
     tagged.extend(frame.get(12..).unwrap_or_default());
     tagged
-}
-
-/// What leaves, without the tag of VLAN 40 where it has that.
-pub fn without_tag(out: Vec<(u16, Vec<u8>)>) -> Vec<(u16, Vec<u8>)> {
-    let strip = |(port, mut frame): (u16, Vec<u8>)| {
-        if frame.get(12..16) == Some(&TAGS[2]) {
-            frame.drain(12..16);
-        }
-        (port, frame)
-    };
-    out.into_iter().map(strip).collect()
 }
 
 /// Any bytes as a frame: the first says how the others are understood. Whether anything leaves.
