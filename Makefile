@@ -69,7 +69,7 @@ lint: setup
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 unit: setup test-tools
-	cargo test --workspace --locked --no-fail-fast
+	@scripts/unit.sh
 
 # Publication between threads, in every order that the memory model allows.
 loom: setup
