@@ -517,7 +517,7 @@ impl Records {
         let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
         if let Some(flavours) = sid.flavours {
             // What is behind an SRH that is taken out is nobody's but a worker's.
-            if flavours.usp {
+            if flavours.usp || flavours.replace_csid.is_some() {
                 return None;
             }
             flags |= if flavours.psp { PSP } else { 0 } | if flavours.usd { USD } else { 0 };

@@ -15,6 +15,7 @@ use crate::mpls::error;
 use crate::mpls::error::send_from_path;
 use crate::path::{ioam, options, rules, source};
 use crate::srv6;
+use crate::srv6::replace_csid::segments_left_at;
 use crate::tables::{Action, LONGEST_LINK_LAYER, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::error::IcmpError;
@@ -78,6 +79,7 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     }
     let argument = match error {
         IcmpError::UpperLayer => upper_layer(meta.packet.bytes()),
+        IcmpError::SegmentsLeft => segments_left_at(meta.packet.bytes()),
         _ => argument,
     };
     let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))

@@ -1,4 +1,4 @@
-//! Flavors of End, End.X and End.T: RFC 8986 section 4.16, RFC 9800 section 4.1.
+//! Flavors of End, End.X and End.T: RFC 8986 section 4.16, RFC 9800 section 4.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,6 +12,7 @@ use crate::hmac::Check;
 use crate::srv6;
 use crate::srv6::decap::{decapsulate_fast, decapsulate4, decapsulate6, looked_up};
 use crate::srv6::end::{active_srh, advance_at, advance_frame, extensions, known_next_hop};
+use crate::srv6::replace_csid::{self, List};
 use crate::tables::{Behaviour, Endpoint, Flavours, LookupId, NextCsid, StoredNextHop};
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::fibs::Fibs;
@@ -39,7 +40,7 @@ pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
     len: usize,
     (sid, instance): (&Endpoint, LookupId),
 ) -> Option<FastVerdict> {
-    let flavours = sid.flavours.as_ref()?;
+    let flavours = sid.flavours.as_ref().filter(|flavours| flavours.replace_csid.is_none())?;
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     // To which next hop: that of the SID, or the one that these tables say.
     let (via, lookup) = match &sid.behaviour {
@@ -154,20 +155,36 @@ pub(crate) fn next(
     {
         return Ok(Advanced::Segment(segment));
     }
+    if let Some(structure) = flavours.replace_csid {
+        let at = match replace_csid::active_srh(packet, structure, check)? {
+            List::At(at) => at,
+            List::Ended(reason) => return end_of_list(packet, flavours, check, reason, unusual),
+        };
+        let (segment, ends) = replace_csid::advance_at(packet, at, structure)?;
+        // RFC 9800 section 4.2.8, S28.1, and RFC 8986 section 4.16.1 behind S17.
+        pop(packet, flavours, at, ends)?;
+        return Ok(Advanced::Segment(segment));
+    }
     match active_srh(packet, check) {
         Ok(at) => {
             let (left, segment) = advance_at(packet, at)?;
             // RFC 8986 section 4.16.1, S14.1: "If (Segments Left == 0)"
-            if flavours.psp && left == 0 {
-                pop_srh(packet, at)?;
-            }
-            if flavours.usp {
-                pop_used_up(packet, at)?;
-            }
+            pop(packet, flavours, at, left == 0)?;
             Ok(Advanced::Segment(segment))
         }
         Err(reason) => end_of_list(packet, flavours, check, reason, unusual),
     }
+}
+
+/// Takes SRHs out of a packet that is on its way to its next segment by the one at `at`, which `ends` with it.
+fn pop(packet: &mut Packet, flavours: &Flavours, at: usize, ends: bool) -> Result<(), DropReason> {
+    if flavours.psp && ends {
+        pop_srh(packet, at)?;
+    }
+    if flavours.usp {
+        pop_used_up(packet, at)?;
+    }
+    Ok(())
 }
 
 /// A packet that has no next segment. `reason`: why End without flavours would drop it.

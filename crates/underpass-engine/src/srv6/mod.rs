@@ -8,6 +8,7 @@ pub(crate) mod flavors;
 pub(crate) mod headend;
 pub(crate) mod next;
 pub(crate) mod program;
+pub(crate) mod replace_csid;
 
 pub(crate) use crate::srv6::bpf::{next_segment, run as run_program};
 pub(crate) use crate::srv6::decap::find_inner_fast;

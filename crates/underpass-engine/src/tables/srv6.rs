@@ -23,7 +23,7 @@ pub struct Endpoint {
     pub link: LinkId,
 }
 
-/// Flavours of End, End.X and End.T. They do not depend on one another: each combination is allowed.
+/// Flavours of End, End.X and End.T. But for the two kinds of compressed SIDs, each combination is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flavours {
     /// Penultimate segment pop of the SRH, RFC 8986 section 4.16.1.
@@ -34,6 +34,8 @@ pub struct Flavours {
     pub usd: bool,
     /// NEXT-CSID, RFC 9800 section 4.1.
     pub next_csid: Option<NextCsid>,
+    /// REPLACE-CSID, RFC 9800 section 4.2. Not together with NEXT-CSID.
+    pub replace_csid: Option<ReplaceCsid>,
 }
 
 /// The structure of a NEXT-CSID SID, RFC 9800 section 4.1.
@@ -55,6 +57,15 @@ impl NextCsid {
         let moved = destination << (self.node_function & 127) & behind;
         (moved != 0).then_some(destination & !behind | moved)
     }
+}
+
+/// The structure of a REPLACE-CSID SID, RFC 9800 section 4.2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplaceCsid {
+    /// Locator-block length, in bits, a multiple of 8.
+    pub block: u8,
+    /// Locator-node and function length, in bits: 8, 16, 32 or 64, so that a container is full of them.
+    pub node_function: u8,
 }
 
 /// SRv6 endpoint behaviours, as Linux names them (`SEG6_LOCAL_ACTION_*`).

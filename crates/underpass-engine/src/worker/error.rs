@@ -30,13 +30,15 @@ pub(crate) enum IcmpError {
     Option,
     /// The upper-layer header must not follow an SRH here.
     UpperLayer,
+    /// Segments Left of an SRH is beyond its list.
+    SegmentsLeft,
     /// Not all fragments came in time. The packet is quoted as with `Port`.
     Reassembly,
 }
 
 impl IcmpError {
     /// Every error, in the order of their numbers.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::HopLimit,
         Self::TooBig,
         Self::NoRoute,
@@ -48,6 +50,7 @@ impl IcmpError {
         Self::Header,
         Self::Option,
         Self::UpperLayer,
+        Self::SegmentsLeft,
         Self::Reassembly,
     ];
 
@@ -61,7 +64,7 @@ impl IcmpError {
             Self::Prohibited => (1, 1, 0),
             Self::AddressUnreachable => (1, 3, 0),
             Self::Port => (1, 4, 0),
-            Self::Header => (4, 0, argument),
+            Self::Header | Self::SegmentsLeft => (4, 0, argument),
             Self::Protocol => (4, 1, argument),
             Self::Option => (4, 2, argument),
             // RFC 8986 section 10.3: SR Upper-layer Header IcmpError.
@@ -90,7 +93,7 @@ impl IcmpError {
             Self::Port => (3, 3, 0),
             Self::Reassembly => (11, 1, 0),
             // RFC 792: the pointer is the first of the four bytes.
-            Self::Header | Self::Option => (12, 0, argument << 24),
+            Self::Header | Self::SegmentsLeft | Self::Option => (12, 0, argument << 24),
         }
     }
 }

@@ -8,13 +8,13 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Behaviour, Flavours, NextCsid, Via};
 use underpass_packet::{ethernet, ipv4, protocol};
 
-const SOURCE: &str = "fd00:0::2";
+pub const SOURCE: &str = "fd00:0::2";
 const SID: &str = "fc00:1::1";
-const NEXT: &str = "fd00:1::9";
+pub const NEXT: &str = "fd00:1::9";
 const INSIDE: &str = "fd00:1::77";
 
 fn flavours(psp: bool, usp: bool, usd: bool) -> Flavours {
-    Flavours { psp, usp, usd, next_csid: None }
+    Flavours { psp, usp, usd, next_csid: None, replace_csid: None }
 }
 
 /// A router with End, End.X and End.T at [`SID`] in turn, and what each counts.
@@ -39,7 +39,7 @@ fn each(flavours: Flavours, mut test: impl FnMut(&str, &mut Lab, CounterId)) {
 }
 
 /// An IPv6 packet that has been forwarded: hop limit 39.
-fn hopped(mut packet: Vec<u8>) -> Vec<u8> {
+pub fn hopped(mut packet: Vec<u8>) -> Vec<u8> {
     packet[7] -= 1;
     packet
 }
@@ -52,7 +52,7 @@ fn hopped4(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 /// That the packet leaves by port 1 as `expected`, and is counted.
-fn leaves(name: &str, lab: &mut Lab, counter: CounterId, packet: &[u8], expected: &[u8]) {
+pub fn leaves(name: &str, lab: &mut Lab, counter: CounterId, packet: &[u8], expected: &[u8]) {
     let before = lab.writer.count(counter);
     let sent = lab.send(&[frame(ethernet::IPV6, packet)]);
     assert_eq!(sent.len(), 1, "{name}: {:?}", lab.drops());
@@ -64,7 +64,7 @@ fn leaves(name: &str, lab: &mut Lab, counter: CounterId, packet: &[u8], expected
 }
 
 /// That the packet is dropped for this reason, and counted as an error.
-fn refused(
+pub fn refused(
     name: &str,
     lab: &mut Lab,
     counter: CounterId,
@@ -78,7 +78,7 @@ fn refused(
     sent
 }
 
-fn inner6() -> Vec<u8> {
+pub fn inner6() -> Vec<u8> {
     ip6("fd00:9::1", INSIDE, protocol::UDP, &udp(20))
 }
 
@@ -87,7 +87,7 @@ fn inner4() -> Vec<u8> {
 }
 
 /// A packet for the SID with an SRH over `inside`.
-fn routed(destination: &str, path: &[&str], left: u8, next: u8, inside: &[u8]) -> Vec<u8> {
+pub fn routed(destination: &str, path: &[&str], left: u8, next: u8, inside: &[u8]) -> Vec<u8> {
     ip6(SOURCE, destination, protocol::ROUTING, &with_srh(path, left, next, inside))
 }
 

@@ -22,6 +22,7 @@ mod passage;
 mod path;
 mod programs;
 mod reassembly;
+mod replace_csid;
 mod rows;
 mod segments;
 mod shaping;

@@ -379,7 +379,7 @@ fn unknown_hop_by_hop_options() {
 /// once, and lengths that were computed from the 0 went below it.
 #[test]
 fn no_payload_length() {
-    let flavours = Flavours { psp: true, usp: true, usd: true, next_csid: None };
+    let flavours = Flavours { psp: true, usp: true, usd: true, ..Flavours::default() };
     for destination in ["fc00:1::1", "fd00:0::1", "fd00:1::2", "2001:db8:e1::1", "fc00::8"] {
         let mut lab = Lab::new();
         lab.all_behaviours();
