@@ -97,6 +97,7 @@ impl Router {
             began: Instant::now(),
             changes: 0,
             programs: Offered::new(),
+            experimental: false,
             carriers: BTreeMap::new(),
             live: None,
             engine,

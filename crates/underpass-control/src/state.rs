@@ -56,6 +56,8 @@ pub struct Router {
     pub(crate) changes: u64,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
+    /// Whether requests may ask for what Linux has no numbers for.
+    pub(crate) experimental: bool,
     /// The programs that carry packets in the kernel, by link.
     pub(crate) carriers: BTreeMap<u32, OfDevice>,
     /// What there is only beside a kernel.
@@ -260,6 +262,11 @@ impl Router {
     /// The interface index of a link that the packet path names.
     pub fn index_of(&self, id: LinkId) -> Option<u32> {
         self.links.iter().find(|link| link.id == id).map(|link| link.index)
+    }
+
+    /// Takes requests for what Linux has no numbers for, from now on.
+    pub fn allow_experimental(&mut self) {
+        self.experimental = true;
     }
 
     /// Offers programs to the requests that follow, until the next call.

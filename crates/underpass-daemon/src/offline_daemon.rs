@@ -45,6 +45,8 @@ pub struct Options<'a> {
     pub socket: &'a Path,
     /// Lines to be run at the start.
     pub startup: Option<Startup>,
+    /// Whether requests may ask for what Linux has no numbers for.
+    pub experimental: bool,
     /// Where what is configured is kept.
     pub state: Option<StateDirectory>,
 }
@@ -92,8 +94,11 @@ impl Drop for SocketFile {
 /// # Errors
 /// What is missing, or a line of the start that fails.
 pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyhow::Result<()> {
-    let Options { ports, socket, startup, state } = options;
+    let Options { ports, socket, startup, experimental, state } = options;
     let (mut router, _tables, _readers) = offline::router(ports, 0)?;
+    if experimental {
+        router.allow_experimental();
+    }
     router.keep_indices(state.as_ref().map(StateDirectory::indices).unwrap_or_default());
     let mut server = Server::listen(socket, &serve::Options::default())?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());

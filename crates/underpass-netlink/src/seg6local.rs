@@ -1,14 +1,18 @@
 //! SRv6 local SIDs on routes: `RTA_ENCAP` of type `seg6local`. Linux: `net/ipv6/seg6_local.c`.
 
+mod flavors;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use libc::{AF_INET6, EINVAL, EOPNOTSUPP};
+use libc::{AF_INET6, EINVAL};
 use strum::VariantArray;
 
 use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 use crate::seg6::SegmentList;
+
+pub use flavors::{FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors};
 
 const ACTION: u16 = 1;
 const SRH: u16 = 2;
@@ -48,21 +52,6 @@ const BPF_PROG_NAME: u16 = 2;
 /// `MAX_PROG_NAME`.
 const PROG_NAME: u16 = 256;
 const BPF_POLICY: [Type; 3] = policy(&[(BPF_PROG, Type::U32), (BPF_PROG_NAME, Type::String(PROG_NAME))]);
-
-const FLV_OPERATION: u16 = 1;
-const FLV_LCBLOCK_BITS: u16 = 2;
-const FLV_LCNODE_FN_BITS: u16 = 3;
-const FLV_POLICY: [Type; 4] =
-    policy(&[(FLV_OPERATION, Type::U32), (FLV_LCBLOCK_BITS, Type::U8), (FLV_LCNODE_FN_BITS, Type::U8)]);
-
-/// Penultimate segment pop, as a bit of [`Flavors::operations`].
-pub const FLAVOR_PSP: u32 = 1 << 1;
-/// Ultimate segment pop, as a bit of [`Flavors::operations`].
-pub const FLAVOR_USP: u32 = 1 << 2;
-/// Ultimate segment decapsulation, as a bit of [`Flavors::operations`].
-pub const FLAVOR_USD: u32 = 1 << 3;
-/// NEXT-CSID, RFC 9800 section 4.1, as a bit of [`Flavors::operations`].
-pub const FLAVOR_NEXT_CSID: u32 = 1 << 4;
 
 /// `SEG6_LOCAL_ACTION_*` that Linux implements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, VariantArray)]
@@ -137,54 +126,15 @@ impl Action {
         }
     }
 
-    /// Which flavours it may have: those of RFC 8986 section 4.16 and RFC 9800 sections 4.1.1 to 4.1.3. Linux
+    /// Which flavours it may have: those of RFC 8986 section 4.16 and RFC 9800 sections 4.1 and 4.2. Linux
     /// has PSP and NEXT-CSID of End, and NEXT-CSID of End.X.
     const fn flavors(self) -> u32 {
         match self {
-            Self::End | Self::EndX | Self::EndT => FLAVOR_PSP | FLAVOR_USP | FLAVOR_USD | FLAVOR_NEXT_CSID,
+            Self::End | Self::EndX | Self::EndT => {
+                FLAVOR_PSP | FLAVOR_USP | FLAVOR_USD | FLAVOR_NEXT_CSID | FLAVOR_REPLACE_CSID
+            }
             _ => 0,
         }
-    }
-}
-
-/// `SEG6_LOCAL_FLAVORS`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Flavors {
-    /// [`FLAVOR_PSP`], [`FLAVOR_USP`], [`FLAVOR_USD`], [`FLAVOR_NEXT_CSID`].
-    pub operations: u32,
-    /// Locator-block length of NEXT-CSID, in bits; 0 without that flavour.
-    pub block: u8,
-    /// Locator-node and function length of NEXT-CSID, in bits; 0 without that flavour.
-    pub node_function: u8,
-}
-
-impl Flavors {
-    fn parse(action: Action, flavors: &Attribute<'_>) -> Result<Self, RequestError> {
-        let attributes = flavors.parse_nested(&FLV_POLICY, Validate::Liberal).map_err(quiet)?;
-        let operations = attributes.get(FLV_OPERATION).ok_or(RequestError::errno(EINVAL))?.u32();
-        if operations & !action.flavors() != 0 {
-            return Err(RequestError::new(EOPNOTSUPP, "Unsupported Flavor operation(s)"));
-        }
-        if operations & FLAVOR_NEXT_CSID == 0 {
-            return Ok(Self { operations, block: 0, node_function: 0 });
-        }
-        let bits = |kind, default| attributes.get(kind).map_or(default, |a: Attribute<'_>| a.u8());
-        let (block, node_function) = (bits(FLV_LCBLOCK_BITS, 32), bits(FLV_LCNODE_FN_BITS, 16));
-        let fits = |bits: u8| bits != 0 && bits.is_multiple_of(8);
-        if !fits(block) || !fits(node_function) || u16::from(block) + u16::from(node_function) > 128 {
-            return Err(RequestError::new(EINVAL, "Invalid Locator Block/Node Function lengths"));
-        }
-        Ok(Self { operations, block, node_function })
-    }
-
-    fn write(&self, reply: &mut Reply<'_>) {
-        let nest = reply.nest(FLAVORS);
-        reply.u32(FLV_OPERATION, self.operations);
-        if self.operations & FLAVOR_NEXT_CSID != 0 {
-            reply.u8(FLV_LCBLOCK_BITS, self.block);
-            reply.u8(FLV_LCNODE_FN_BITS, self.node_function);
-        }
-        reply.end(nest);
     }
 }
 
@@ -327,7 +277,7 @@ impl Seg6Local {
             reply.end(nest);
         }
         if let Some(flavors) = &self.flavors {
-            flavors.write(reply);
+            flavors.write(FLAVORS, reply);
         }
     }
 }
@@ -344,6 +294,7 @@ fn counters(attributes: &Attributes<'_, 12>) -> Result<bool, RequestError> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::flavors::{FLV_LCBLOCK_BITS, FLV_LCNODE_FN_BITS, FLV_OPERATION};
     use super::*;
     use crate::encap::tests::{as_attribute, written};
     use crate::seg6::tests::{segments, srh};
@@ -412,6 +363,40 @@ mod tests {
         }
     }
 
+    /// RFC 9800 section 4.2: a container full of CSIDs, and room for their index behind block, node and function.
+    #[test]
+    fn replace_csid_lengths() {
+        let parsed = |operations, block, node_function| {
+            parse(|reply| {
+                reply.u32(ACTION, 1);
+                flavors(reply, operations, block, node_function);
+            })
+        };
+        for (block, node_function, fits) in [
+            (48, 32, true),
+            (32, 16, true),
+            (16, 8, true),
+            (56, 64, true),
+            (64, 64, false),
+            (96, 32, false),
+            (88, 32, true),
+            (48, 24, false),
+            (48, 40, false),
+            (0, 32, false),
+        ] {
+            let replace = FLAVOR_REPLACE_CSID | FLAVOR_PSP;
+            let read = parsed(replace, block, node_function);
+            let expected = Flavors { operations: replace, block, node_function };
+            assert_eq!(
+                read.ok().and_then(|sid| sid.flavors),
+                fits.then_some(expected),
+                "{block}/{node_function}"
+            );
+        }
+        let both = parsed(FLAVOR_REPLACE_CSID | FLAVOR_NEXT_CSID, 48, 32);
+        assert_eq!(both.unwrap_err().errno, EINVAL);
+    }
+
     /// RFC 8986 section 4.16: every combination on End, End.X and End.T. Linux takes fewer. What is no flavour is
     /// refused as there, and other actions ignore the attribute, as there.
     #[test]
@@ -459,8 +444,11 @@ mod tests {
 
     fn any_local() -> impl Strategy<Value = Seg6Local> {
         let csid = (1u8..8, 1u8..8, 0u32..16).prop_map(|(block, node, bits)| {
-            let operations = bits << 1;
-            let csid = operations & FLAVOR_NEXT_CSID != 0;
+            // Some of those with REPLACE-CSID in the place of NEXT-CSID.
+            let replaces = bits & 8 != 0 && block > 4 && node.is_power_of_two();
+            let operations =
+                if replaces { bits << 1 & !FLAVOR_NEXT_CSID | FLAVOR_REPLACE_CSID } else { bits << 1 };
+            let csid = operations & (FLAVOR_NEXT_CSID | FLAVOR_REPLACE_CSID) != 0;
             let length = |bytes: u8| if csid { bytes * 8 } else { 0 };
             Flavors { operations, block: length(block), node_function: length(node) }
         });

@@ -101,6 +101,12 @@ pub struct Args {
     /// How long to keep routes that FRR has not re-sent after reconnecting
     #[arg(long, value_name = "SECONDS", default_value_t = fpm::GRACE.as_secs(), requires = "fpm")]
     fpm_grace: u64,
+    /// Take requests for what Linux has no netlink numbers for yet: the numbers may change
+    ///
+    /// SIDs with the REPLACE-CSID flavour (RFC 9800), bit 31 of SEG6_LOCAL_FLV_OPERATION. `ip` has no word for it, and
+    /// `underpass save` none.
+    #[arg(long)]
+    experimental: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -203,6 +209,7 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
         socket: args.socket.clone(),
         group: args.socket_group.as_ref().map(group).transpose()?,
         startup: None,
+        experimental: args.experimental,
     })
 }
 
@@ -216,6 +223,7 @@ fn all(args: &Args, signals: &SigSet) -> anyhow::Result<()> {
         value("--driver", name_of(&args.driver)),
         value("--fast-path", name_of(&args.fast_path)),
         value("--kernel-filters", name_of(&args.kernel_filters)),
+        args.experimental.then(|| "--experimental".into()).into_iter().collect(),
         value("--log", args.log.as_ref().and_then(name_of)),
         value("--socket-group", args.socket_group.clone()),
     ];
@@ -256,7 +264,13 @@ fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
         None => launch::runtime_directory().join("offline.sock"),
     };
     let (startup, state) = startup(args)?;
-    let options = offline_daemon::Options { ports: &args.ports, socket: &socket, startup, state };
+    let options = offline_daemon::Options {
+        ports: &args.ports,
+        socket: &socket,
+        startup,
+        experimental: args.experimental,
+        state,
+    };
     offline_daemon::run(options, fpm(args)?, signals)
 }
 

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use libc::{EBADF, EHOSTUNREACH, EINVAL, ENETDOWN, ENODEV};
+use libc::{EBADF, EHOSTUNREACH, EINVAL, ENETDOWN, ENODEV, EOPNOTSUPP};
+use underpass_netlink::seg6local::{FLAVOR_REPLACE_CSID, Seg6Local};
 use underpass_netlink::{Encap, RequestError};
 
 use super::config::{HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_ONLINK, RTNH_F_PERVASIVE};
@@ -52,6 +53,14 @@ pub(crate) fn check_tunnel(
         if !router.links.iter().any(|link| link.vrf_table() == Some(table)) {
             return Err(RequestError::new(ENODEV, "Table has no associated VRF device"));
         }
+    }
+    if let Encap::Seg6Local(Seg6Local { flavors: Some(flavors), .. }) = &encap
+        && flavors.operations & FLAVOR_REPLACE_CSID != 0
+        && !router.experimental
+    {
+        let text =
+            "REPLACE-CSID is experimental: Linux has no number for it. Start the router with --experimental";
+        return Err(RequestError::new(EOPNOTSUPP, text));
     }
     if let Encap::Rpl(route) = &encap
         && route.loops(|address| router.addresses.is_local(address.into()))

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use underpass_engine::tables::{
-    Behaviour, Bpf, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, Rpl,
+    Behaviour, Bpf, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, ReplaceCsid, Rpl,
 };
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
-    self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
+    self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
 };
 
 use super::compiled::Build;
@@ -165,6 +165,7 @@ pub(super) fn flavours(flavors: Flavors) -> Flavours {
         usp: has(FLAVOR_USP),
         usd: has(FLAVOR_USD),
         next_csid: has(FLAVOR_NEXT_CSID).then_some(NextCsid { block, node_function }),
+        replace_csid: has(FLAVOR_REPLACE_CSID).then_some(ReplaceCsid { block, node_function }),
     }
 }
 

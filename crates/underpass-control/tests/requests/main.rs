@@ -4,6 +4,7 @@
 
 mod batches;
 mod common;
+mod experimental;
 mod filters;
 mod flags_and_notices;
 mod labels;

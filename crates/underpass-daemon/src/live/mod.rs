@@ -128,6 +128,8 @@ pub struct Options {
     pub group: Option<u32>,
     /// Lines to be run at the start.
     pub startup: Option<Startup>,
+    /// Whether requests may ask for what Linux has no numbers for.
+    pub experimental: bool,
 }
 
 /// Whether the kernel is to carry by itself, by programs, the packets that it can.
@@ -188,6 +190,9 @@ pub fn run(
     let programs = arena.as_ref().ok().map(Arena::programs);
     let (writer, tables, readers, mut watchers) = Writer::watched(count, 1, programs);
     let mut router = Router::live(writer);
+    if options.experimental {
+        router.allow_experimental();
+    }
     router.gather_filters(true);
     let mut kernel = Kernel::open()?;
     let indices = state.as_ref().map(StateDirectory::indices).unwrap_or_default();

@@ -262,9 +262,14 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
         | Behaviour::DT46 { .. } => {}
     }
     if let Some(flavours) = &endpoint.flavours {
-        let csid = flavours.next_csid.is_some();
-        let named =
-            [(flavours.psp, "psp"), (flavours.usp, "usp"), (flavours.usd, "usd"), (csid, "next-csid")];
+        let (next, replace) = (flavours.next_csid.is_some(), flavours.replace_csid.is_some());
+        let named = [
+            (flavours.psp, "psp"),
+            (flavours.usp, "usp"),
+            (flavours.usd, "usd"),
+            (next, "next-csid"),
+            (replace, "replace-csid"),
+        ];
         named.iter().filter(|(has, _)| *has).try_for_each(|(_, name)| write!(f, " {name}"))?;
     }
     if endpoint.counter.is_some() {

@@ -82,7 +82,7 @@ fn any_list_as_the_pseudo_code_says() {
             for _ in 0..300 {
                 let bytes = usize::from(node_function / 8);
                 let mut entry = || {
-                    let mut csid = || (random(3) != 0).then(|| random(256)).unwrap_or(0);
+                    let mut csid = || if random(3) != 0 { random(256) } else { 0 };
                     (0..16 / bytes).map(|_| format!("{:02x}", csid()).repeat(bytes)).collect::<String>()
                 };
                 let list: Vec<String> = (0..3).map(|_| entry()).collect();

@@ -340,6 +340,7 @@ impl Router {
             next_csid: (random.below(2) == 0)
                 .then(|| NextCsid { block: octets(12, random), node_function: octets(9, random) })
                 .filter(|csid| csid.block + csid.node_function < 128),
+            replace_csid: None,
         });
         let counter =
             (random.below(3) > 0).then(|| self.counters[random.below(self.counters.len() as u64) as usize]);

@@ -7,7 +7,7 @@ use underpass_netlink::mpls::Mpls;
 use underpass_netlink::rpl::Rpl;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
-    Action, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
+    Action, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
 };
 
 use crate::save::{Save, Words};
@@ -106,6 +106,9 @@ fn local_words(save: &Save<'_>, local: &Seg6Local) -> Result<Words, String> {
     words.add(action.name()).some("table", *table).some("vrftable", *vrf_table);
     words.some("nh4", *nh4).some("nh6", *nh6).some("oif", oif.map(|oif| save.name(oif)));
     if let Some(Flavors { operations, block, node_function }) = flavors {
+        if operations & FLAVOR_REPLACE_CSID != 0 {
+            return Err("`ip` has no word for REPLACE-CSID".to_owned());
+        }
         let names =
             [(FLAVOR_PSP, "psp"), (FLAVOR_USP, "usp"), (FLAVOR_USD, "usd"), (FLAVOR_NEXT_CSID, "next-csid")];
         let list: Vec<_> =
