@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use underpass_engine::tables::{
-    Behaviour, Bpf, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, ReplaceCsid, Rpl,
+    Behaviour, Bpf, Csid, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, ReplaceCsid, Rpl,
 };
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
@@ -164,8 +164,11 @@ pub(super) fn flavours(flavors: Flavors) -> Flavours {
         psp: has(FLAVOR_PSP),
         usp: has(FLAVOR_USP),
         usd: has(FLAVOR_USD),
-        next_csid: has(FLAVOR_NEXT_CSID).then_some(NextCsid { block, node_function }),
-        replace_csid: has(FLAVOR_REPLACE_CSID).then_some(ReplaceCsid { block, node_function }),
+        csid: match () {
+            () if has(FLAVOR_NEXT_CSID) => Some(Csid::Next(NextCsid { block, node_function })),
+            () if has(FLAVOR_REPLACE_CSID) => Some(Csid::Replace(ReplaceCsid { block, node_function })),
+            () => None,
+        },
     }
 }
 

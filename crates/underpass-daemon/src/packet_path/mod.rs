@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Formatter};
 
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
-    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode, LabelAction, LinkId,
-    NextHopId, SwitchTo, Tables,
+    Action, Behaviour, Csid, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode, LabelAction,
+    LinkId, NextHopId, SwitchTo, Tables,
 };
 use underpass_engine::trace::Event;
 use underpass_packet::mpls::Entry;
@@ -262,7 +262,8 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
         | Behaviour::DT46 { .. } => {}
     }
     if let Some(flavours) = &endpoint.flavours {
-        let (next, replace) = (flavours.next_csid.is_some(), flavours.replace_csid.is_some());
+        let next = matches!(flavours.csid, Some(Csid::Next(_)));
+        let replace = matches!(flavours.csid, Some(Csid::Replace(_)));
         let named = [
             (flavours.psp, "psp"),
             (flavours.usp, "usp"),

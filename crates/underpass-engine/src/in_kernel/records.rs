@@ -20,8 +20,8 @@ use crate::hmac::Require;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Discard, Endpoint, Headend, HeadendMode, HookId, LabelAction, Link, LinkId, Lookup,
-    LookupId, Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Csid, Discard, Endpoint, Headend, HeadendMode, HookId, LabelAction, Link, LinkId,
+    Lookup, LookupId, Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -517,11 +517,11 @@ impl Records {
         let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
         if let Some(flavours) = sid.flavours {
             // What is behind an SRH that is taken out is nobody's but a worker's.
-            if flavours.usp || flavours.replace_csid.is_some() {
+            if flavours.usp || matches!(flavours.csid, Some(Csid::Replace(_))) {
                 return None;
             }
             flags |= if flavours.psp { PSP } else { 0 } | if flavours.usd { USD } else { 0 };
-            if let Some(csid) = flavours.next_csid {
+            if let Some(Csid::Next(csid)) = flavours.csid {
                 flags |= NEXT_CSID;
                 let block = !(u128::MAX >> (csid.block & 127));
                 masks = [(block >> 64) as u64, block as u64];

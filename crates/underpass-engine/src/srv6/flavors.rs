@@ -13,7 +13,7 @@ use crate::srv6;
 use crate::srv6::decap::{decapsulate_fast, decapsulate4, decapsulate6, looked_up};
 use crate::srv6::end::{active_srh, advance_at, advance_frame, extensions, known_next_hop};
 use crate::srv6::replace_csid::{self, List};
-use crate::tables::{Behaviour, Endpoint, Flavours, LookupId, NextCsid, StoredNextHop};
+use crate::tables::{Behaviour, Csid, Endpoint, Flavours, LookupId, NextCsid, StoredNextHop};
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
@@ -40,7 +40,7 @@ pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
     len: usize,
     (sid, instance): (&Endpoint, LookupId),
 ) -> Option<FastVerdict> {
-    let flavours = sid.flavours.as_ref().filter(|flavours| flavours.replace_csid.is_none())?;
+    let flavours = sid.flavours.as_ref()?;
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     // To which next hop: that of the SID, or the one that these tables say.
     let (via, lookup) = match &sid.behaviour {
@@ -52,16 +52,21 @@ pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
         Behaviour::T { lookup } => (None, *lookup),
         _ => return None,
     };
-    if let Some(structure) = flavours.next_csid {
-        let fixed = bytes.first_chunk::<40>()?;
-        if let Some(next) = structure.next(u128::from_be_bytes(*fixed.last_chunk()?)) {
-            let next = Ipv6Addr::from_bits(next);
-            let next_hop = match via {
-                Some(next_hop) => next_hop,
-                None => known_next_hop::<SPREAD>(view, fibs, lookup, next, (packet, len))?,
-            };
-            return redirect(packet, len, next, next_hop);
+    match flavours.csid {
+        Some(Csid::Next(structure)) => {
+            let fixed = bytes.first_chunk::<40>()?;
+            if let Some(next) = structure.next(u128::from_be_bytes(*fixed.last_chunk()?)) {
+                let next = Ipv6Addr::from_bits(next);
+                let next_hop = match via {
+                    Some(next_hop) => next_hop,
+                    None => known_next_hop::<SPREAD>(view, fibs, lookup, next, (packet, len))?,
+                };
+                return redirect(packet, len, next, next_hop);
+            }
         }
+        // Its full function alone.
+        Some(Csid::Replace(_)) => return None,
+        None => {}
     }
     if let Some((left, segment)) = srv6::next_segment_fast(bytes) {
         let next_hop = match via {
@@ -150,12 +155,12 @@ pub(crate) fn next(
 ) -> Result<Advanced, PacketError> {
     // RFC 9800 section 4.1.1: before "any extension header that is not an SRH, a Hop-by-Hop header, or a
     // Destination Options header", and before the upper layer.
-    if let Some(structure) = flavours.next_csid
+    if let Some(Csid::Next(structure)) = flavours.csid
         && let Some(segment) = next_csid(packet, structure)?
     {
         return Ok(Advanced::Segment(segment));
     }
-    if let Some(structure) = flavours.replace_csid {
+    if let Some(Csid::Replace(structure)) = flavours.csid {
         let at = match replace_csid::active_srh(packet, structure, check)? {
             List::At(at) => at,
             List::Ended(reason) => return end_of_list(packet, flavours, check, reason, unusual),

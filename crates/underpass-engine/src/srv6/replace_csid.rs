@@ -8,13 +8,13 @@
 
 use std::net::Ipv6Addr;
 
-use underpass_packet::srh::{Malformed, SEGMENTS_LEFT_OFFSET, Srh, SrhMut};
+use underpass_packet::srh::{Malformed, SEGMENTS_LEFT_OFFSET, Srh};
 use underpass_packet::{FromBytes, ipv6, srh};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
-use crate::srv6::end::extensions;
+use crate::srv6::end::{extensions, header_and_srh};
 use crate::tables::ReplaceCsid;
 use crate::worker::error::{IcmpError, PacketError};
 
@@ -107,16 +107,7 @@ pub(super) fn advance_at(
     at: usize,
     structure: ReplaceCsid,
 ) -> Result<(Ipv6Addr, bool), PacketError> {
-    let (header, rest) =
-        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
-    // S05: "If (IPv6 Hop Limit <= 1)"
-    if header.hop_limit <= 1 {
-        return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
-    }
-    let mut srh = rest
-        .get_mut(at - ipv6::Header::LEN..)
-        .and_then(|bytes| SrhMut::parse(bytes).ok())
-        .ok_or(DropReason::SrhMalformed)?;
+    let (header, mut srh) = header_and_srh(packet, at)?;
     let destination = u128::from_be_bytes(header.destination);
     // S09: "If (DA.Arg.Index != 0)"
     let (next, ends) = if let Some(index) = structure.index(destination).checked_sub(1) {

@@ -23,7 +23,7 @@ pub struct Endpoint {
     pub link: LinkId,
 }
 
-/// Flavours of End, End.X and End.T. But for the two kinds of compressed SIDs, each combination is allowed.
+/// Flavours of End, End.X and End.T. They do not depend on one another: each combination is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flavours {
     /// Penultimate segment pop of the SRH, RFC 8986 section 4.16.1.
@@ -32,10 +32,17 @@ pub struct Flavours {
     pub usp: bool,
     /// Ultimate segment decapsulation, RFC 8986 section 4.16.3.
     pub usd: bool,
-    /// NEXT-CSID, RFC 9800 section 4.1.
-    pub next_csid: Option<NextCsid>,
-    /// REPLACE-CSID, RFC 9800 section 4.2. Not together with NEXT-CSID.
-    pub replace_csid: Option<ReplaceCsid>,
+    /// How its SID is compressed, if it is.
+    pub csid: Option<Csid>,
+}
+
+/// Compressed SIDs, of either kind: RFC 9800.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Csid {
+    /// NEXT-CSID, section 4.1.
+    Next(NextCsid),
+    /// REPLACE-CSID, section 4.2.
+    Replace(ReplaceCsid),
 }
 
 /// The structure of a NEXT-CSID SID, RFC 9800 section 4.1.

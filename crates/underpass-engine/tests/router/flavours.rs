@@ -5,7 +5,7 @@ use super::lab;
 use super::lab::{Lab, frame, ip4, ip6, udp, with_srh};
 use underpass_engine::counters::{Count, CounterId};
 use underpass_engine::drops::DropReason;
-use underpass_engine::tables::{Behaviour, Flavours, NextCsid, Via};
+use underpass_engine::tables::{Behaviour, Csid, Flavours, NextCsid, Via};
 use underpass_packet::{ethernet, ipv4, protocol};
 
 pub const SOURCE: &str = "fd00:0::2";
@@ -14,7 +14,7 @@ pub const NEXT: &str = "fd00:1::9";
 const INSIDE: &str = "fd00:1::77";
 
 fn flavours(psp: bool, usp: bool, usd: bool) -> Flavours {
-    Flavours { psp, usp, usd, next_csid: None, replace_csid: None }
+    Flavours { psp, usp, usd, csid: None }
 }
 
 /// A router with End, End.X and End.T at [`SID`] in turn, and what each counts.
@@ -278,14 +278,14 @@ fn usd_checks_what_is_inside() {
     });
 }
 
-const UN: Option<NextCsid> = Some(NextCsid { block: 32, node_function: 16 });
+const UN: Option<Csid> = Some(Csid::Next(NextCsid { block: 32, node_function: 16 }));
 
 /// RFC 9800 section 4.1.1, N01 to N08: the argument moves up, the SRH stays as it is, whatever flavours there
 /// are besides.
 #[test]
 fn next_csid_shifts() {
     for bits in 0..8 {
-        let flavours = Flavours { next_csid: UN, ..flavours(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0) };
+        let flavours = Flavours { csid: UN, ..flavours(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0) };
         for name in ["uN", "uA", "uT"] {
             let mut lab = Lab::new();
             let lookup = lab.lookup;
@@ -317,7 +317,7 @@ fn next_csid_shifts() {
 /// USP and USD "unchanged when combined" (section 4.1.8).
 #[test]
 fn next_csid_without_an_argument() {
-    let uncompressed = Flavours { next_csid: UN, ..flavours(true, true, true) };
+    let uncompressed = Flavours { csid: UN, ..flavours(true, true, true) };
     let mut lab = Lab::new();
     let lookup = lab.lookup;
     let counter = lab.flavoured_prefix("fd00:1:5::", 48, Behaviour::End { lookup }, Some(uncompressed));
@@ -325,7 +325,7 @@ fn next_csid_without_an_argument() {
     let packet = routed(sid, &[sid, NEXT], 1, protocol::UDP, &udp(9));
     leaves("uN", &mut lab, counter, &packet, &hopped(ip6(SOURCE, NEXT, protocol::UDP, &udp(9))));
     leaves("uN", &mut lab, counter, &ip6(SOURCE, sid, protocol::IPV6, &inner6()), &hopped(inner6()));
-    let plain = Flavours { next_csid: UN, ..Flavours::default() };
+    let plain = Flavours { csid: UN, ..Flavours::default() };
     let mut lab = Lab::new();
     let lookup = lab.lookup;
     let counter = lab.flavoured_prefix("fd00:1:5::", 48, Behaviour::End { lookup }, Some(plain));
@@ -346,14 +346,14 @@ fn next_csid_lengths() {
     ] {
         let mut lab = Lab::new();
         let via = lab.via(1);
-        let next_csid = Some(NextCsid { block, node_function });
-        let flavours = Some(Flavours { next_csid, ..Flavours::default() });
+        let csid = Some(Csid::Next(NextCsid { block, node_function }));
+        let flavours = Some(Flavours { csid, ..Flavours::default() });
         let counter = lab.flavoured_prefix("fc00::", 8, Behaviour::X(via), flavours);
         let packet = |destination| ip6(SOURCE, destination, protocol::UDP, &udp(9));
         // Nothing is argument where block, node and function take all 128 bits.
         leaves("uA", &mut lab, counter, &packet(before), &hopped(packet(after)));
-        let all = Some(NextCsid { block: 120, node_function: 8 });
-        let flavours = Some(Flavours { next_csid: all, ..Flavours::default() });
+        let all = Some(Csid::Next(NextCsid { block: 120, node_function: 8 }));
+        let flavours = Some(Flavours { csid: all, ..Flavours::default() });
         let via = lab.via(1);
         let counter = lab.flavoured_prefix("fd01::", 16, Behaviour::X(via), flavours);
         refused("uA", &mut lab, counter, &packet("fd01::ff"), DropReason::SrhMissing);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use underpass_engine::hmac::{Algorithm, Key, Keys};
 use underpass_engine::tables::{
-    Action, Behaviour, Flavours, HeadendMode, Ioam, IoamMode, IoamNamespace, IoamNode, IoamOnward,
+    Action, Behaviour, Csid, Flavours, HeadendMode, Ioam, IoamMode, IoamNamespace, IoamNode, IoamOnward,
     IoamPlaces, NextCsid, ReplaceCsid, Rpl, Via,
 };
 use underpass_packet::{ethernet, protocol};
@@ -100,20 +100,14 @@ fn router() -> Lab {
     lab.all_behaviours();
     let lookup = lab.lookup;
     for bits in 1..8u8 {
-        let flavours = |next_csid| Flavours {
-            psp: bits & 1 != 0,
-            usp: bits & 2 != 0,
-            usd: bits & 4 != 0,
-            next_csid,
-            replace_csid: None,
-        };
+        let flavours = |csid| Flavours { psp: bits & 1 != 0, usp: bits & 2 != 0, usd: bits & 4 != 0, csid };
         lab.flavoured(&format!("fc01::{bits}"), Behaviour::End { lookup }, Some(flavours(None)));
         if bits == 7 {
-            let structure = NextCsid { block: 32, node_function: 16 };
+            let structure = Csid::Next(NextCsid { block: 32, node_function: 16 });
             let all = Some(flavours(Some(structure)));
             lab.flavoured_prefix("fc01:a:1::", 48, Behaviour::X(lab.via(1)), all);
-            let replace_csid = Some(ReplaceCsid { block: 32, node_function: 16 });
-            let all = Some(Flavours { replace_csid, ..flavours(None) });
+            let structure = Csid::Replace(ReplaceCsid { block: 32, node_function: 16 });
+            let all = Some(flavours(Some(structure)));
             lab.flavoured_prefix("fc01:a:2::", 48, Behaviour::End { lookup }, all);
         }
     }

@@ -1,7 +1,7 @@
 //! REPLACE-CSID, against the pseudo-code of RFC 9800 section 4.2. Linux has none.
 
 use underpass_engine::drops::DropReason;
-use underpass_engine::tables::{Behaviour, Flavours, ReplaceCsid, Via};
+use underpass_engine::tables::{Behaviour, Csid, Flavours, ReplaceCsid, Via};
 use underpass_packet::protocol;
 
 use super::flavours::{NEXT, SOURCE, hopped, inner6, leaves, refused, routed};
@@ -61,7 +61,7 @@ fn address(digits: &str) -> String {
 fn router(structure: ReplaceCsid, flavours: Flavours) -> (Lab, underpass_engine::counters::CounterId) {
     let mut lab = Lab::new();
     let via = Via { resolved: Some(lab.next_hops[1]), address: v6(NEXT).into(), lookup: lab.lookup };
-    let flavours = Flavours { replace_csid: Some(structure), ..flavours };
+    let flavours = Flavours { csid: Some(Csid::Replace(structure)), ..flavours };
     let counter = lab.flavoured_prefix("5f00::", 16, Behaviour::X(via), Some(flavours));
     (lab, counter)
 }

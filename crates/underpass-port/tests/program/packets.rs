@@ -304,7 +304,7 @@ pub fn packet6(router: &Router, vrf: usize, random: &mut Random, depth: u32) -> 
         },
     };
     let compressed = matches!(action, Some(Action::Endpoint(sid))
-        if sid.flavours.is_some_and(|flavours| flavours.next_csid.is_some()));
+        if sid.flavours.is_some_and(|flavours| flavours.csid.is_some()));
     let with_srh = if compressed {
         random.below(2) == 0
     } else if advances {

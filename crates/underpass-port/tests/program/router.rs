@@ -7,9 +7,9 @@ use underpass_engine::counters::CounterId;
 use underpass_engine::hmac::Require;
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId, Headend,
-    HeadendMode, IoamLink, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop,
-    NextHopId, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
+    Action, ActionId, Behaviour, Csid, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId,
+    Headend, HeadendMode, IoamLink, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid,
+    NextHop, NextHopId, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
@@ -171,7 +171,7 @@ impl Router {
             Some(Action::Headend(policy)) => format!("{family} encapsulated, {} bytes", policy.header.len()),
             Some(Action::Endpoint(Endpoint { behaviour, flavours, .. })) => {
                 let flavours = flavours.unwrap_or_default();
-                let csid = if flavours.next_csid.is_some() { " NEXT-CSID" } else { "" };
+                let csid = if flavours.csid.is_some() { " NEXT-CSID" } else { "" };
                 let with_srh = frame[20] == protocol::ROUTING;
                 let srh = if with_srh { "" } else { ", no SRH" };
                 let psp = if flavours.psp { " PSP" } else { "" };
@@ -337,10 +337,10 @@ impl Router {
             psp: random.below(2) == 0,
             usp: random.below(20) == 0,
             usd: random.below(3) == 0,
-            next_csid: (random.below(2) == 0)
+            csid: (random.below(2) == 0)
                 .then(|| NextCsid { block: octets(12, random), node_function: octets(9, random) })
-                .filter(|csid| csid.block + csid.node_function < 128),
-            replace_csid: None,
+                .filter(|csid| csid.block + csid.node_function < 128)
+                .map(Csid::Next),
         });
         let counter =
             (random.below(3) > 0).then(|| self.counters[random.below(self.counters.len() as u64) as usize]);
