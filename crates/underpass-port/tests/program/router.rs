@@ -9,7 +9,7 @@ use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Csid, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId,
     Headend, HeadendMode, IoamLink, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid,
-    NextHop, NextHopId, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
+    NextHop, NextHopId, ReplaceCsid, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
@@ -340,7 +340,13 @@ impl Router {
             csid: (random.below(2) == 0)
                 .then(|| NextCsid { block: octets(12, random), node_function: octets(9, random) })
                 .filter(|csid| csid.block + csid.node_function < 128)
-                .map(Csid::Next),
+                .map(|csid| match csid {
+                    // Neither is the program's; of these an entry is full.
+                    NextCsid { block: block @ 8..=56, node_function: node_function @ 64 } => {
+                        Csid::Replace(ReplaceCsid { block, node_function })
+                    }
+                    csid => Csid::Next(csid),
+                }),
         });
         let counter =
             (random.below(3) > 0).then(|| self.counters[random.below(self.counters.len() as u64) as usize]);
