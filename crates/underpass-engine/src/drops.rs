@@ -36,6 +36,16 @@ drops! {
     EtherTypeUnknown = "ethertype-unknown",
     /// The VLAN tag matches no configured VLAN.
     VlanUnknown = "vlan-unknown",
+    /// The port of the bridge does not forward.
+    BridgePort = "bridge-port",
+    /// The source address is that of no station.
+    BridgeSource = "bridge-source",
+    /// The VLAN is not one of the port of the bridge, or of the bridge itself.
+    BridgeVlan = "bridge-vlan",
+    /// No port of the bridge takes the frame.
+    BridgeNowhere = "bridge-nowhere",
+    /// A pause frame, which no bridge forwards.
+    BridgePause = "bridge-pause",
     /// The port has no link, or the link is down.
     LinkDown = "link-down",
     /// Shorter than the IPv4 header, or than its total length.

@@ -12,7 +12,7 @@ pub mod drops;
 mod flow;
 pub mod hmac;
 pub mod in_kernel;
-mod l2;
+pub mod l2;
 pub mod limiter;
 pub mod lpm;
 pub mod memory;

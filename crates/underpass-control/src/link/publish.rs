@@ -115,6 +115,8 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         swallows: link.kind == LinkKind::Dummy && link.sink.is_some(),
         vlan: vlan::compile(router, link),
         vlans: vlan::compile_above(router, link),
+        bridge: None,
+        bridge_port: None,
         ifb: link.kind == LinkKind::Ifb,
         programs: router.programs_of(link.index),
     }

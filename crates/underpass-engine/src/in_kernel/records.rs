@@ -359,6 +359,7 @@ impl Records {
             && link.ingress_qdisc.is_none()
             && link.require_hmac != Require::Always
             && !link.ifb
+            && link.bridge_port.is_none()
             && !link.is_inside();
         let mut flags = if plain { IN } else { 0 };
         if link.up && !link.classifies_egress() {

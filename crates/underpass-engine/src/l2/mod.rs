@@ -1,18 +1,93 @@
 //! Links above other links, which take frames from them and send frames by them.
 
+pub(crate) mod bridge;
+pub mod fdb;
 pub(crate) mod vlan;
 
+use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::tables::Link;
+use crate::tables::{Link, LinkId};
 use crate::trace::Trace;
-use crate::worker::path::Path;
+use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::path::{Burst, Path};
+use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
 impl Link {
     /// Whether what waits to be sent by its port is no wire's: it goes on in the router, or ends there.
     pub(crate) const fn is_inside(&self) -> bool {
-        self.swallows || self.vlan.is_some()
+        self.swallows || self.is_above()
     }
+
+    /// Whether what is sent by its port goes on by links below it.
+    pub(crate) const fn is_above(&self) -> bool {
+        self.vlan.is_some() || self.bridge.is_some()
+    }
+
+    /// Whether what comes in by it may go on by links above it.
+    #[inline(always)]
+    pub(crate) const fn has_above(&self) -> bool {
+        self.vlans.is_some() || self.bridge_port.is_some()
+    }
+
+    /// Whether a frame that has come in by it goes on by a link above it.
+    fn goes_up(&self, frame: &[u8]) -> bool {
+        self.bridge_port.is_some() || self.vlans.as_ref().is_some_and(|vlans| vlans.of_frame(frame).is_some())
+    }
+}
+
+/// A frame is sent by a link that is up: by its port, or into the tunnel that it is.
+#[inline(always)]
+fn send_by<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, link): (LinkId, &Link),
+    packet: Packet,
+    trace: &mut T,
+) {
+    match (view.tables.tunnels().of_link(id), link.port) {
+        (Some(tunnel), _) => {
+            let at = packet.headroom();
+            let meta = PacketMeta::new(packet, at, id, ExtraMeta::new(link.lookup));
+            path.slow_path_alone(view, meta, Verdict::FrameInto(tunnel), trace);
+        }
+        (None, Some(port)) => path.send(port, packet, trace),
+        (None, None) => path.drop(packet, DropReason::NoPort, trace),
+    }
+}
+
+/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge. What is left is for the link itself.
+#[inline(never)]
+pub(crate) fn go_up<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, link): (LinkId, &Link),
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    if let Some(vlans) = &link.vlans {
+        vlan::receive_tagged(path, view, vlans, burst, trace);
+    }
+    if let Some(port) = &link.bridge_port {
+        bridge::receive(path, view, (id, link, port), burst, trace);
+    }
+}
+
+/// The same of a frame that has come out of a tunnel, if there are such links. `None`: it is gone.
+#[inline(never)]
+pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    trace: &mut T,
+) -> Option<PacketMeta> {
+    let Some(link) = view.link(meta.ingress).filter(|link| link.goes_up(meta.packet.bytes())) else {
+        return Some(meta);
+    };
+    let mut burst: Burst = [meta.packet].into_iter().collect();
+    go_up(path, view, (meta.ingress, link), &mut burst, trace);
+    meta.packet = burst.pop()?;
+    Some(meta)
 }
 
 /// How many levels a packet goes down: as deep as links may stand above each other, and as often again by filters that redirect
@@ -29,15 +104,17 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut last = None;
         while let Some(port) = self.transmit.used_after(last) {
             last = Some(port);
-            let Some((_, link)) = view.tables.port_link(port, view.guard) else { continue };
+            let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
             if link.swallows {
                 self.transmit.drain(port).for_each(|packet| self.pool.give(packet));
-            } else if link.vlan.is_some() && round >= LEVELS {
+            } else if link.is_above() && round >= LEVELS {
                 let mut packets = self.transmit.take(port);
                 packets.drain(..).for_each(|packet| self.drop(packet, DropReason::Loop, trace));
                 self.transmit.give_back(port, packets);
             } else if let Some(vlan) = &link.vlan {
                 passed |= vlan::send_tagged(self, view, port, vlan, trace);
+            } else if let Some(bridge) = &link.bridge {
+                passed |= bridge::send_bridged(self, view, port, (id, link, bridge), trace);
             }
         }
         passed

@@ -6,13 +6,12 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
+use crate::l2::send_by;
 use crate::path::ipv4;
 use crate::qos::edit::{insert, remove};
 use crate::tables::{LinkId, Vlan, Vlans};
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::{Burst, Path};
-use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
 /// Where the tag of a frame is: behind its addresses.
@@ -24,7 +23,7 @@ const PLACE: u32 = 16;
 /// Takes the frames of VLAN devices out of a burst; they come in by these. Those of a device go on together, whatever is
 /// between them.
 #[inline(never)]
-pub(crate) fn receive_tagged<const COUNT: bool, T: Trace>(
+pub(super) fn receive_tagged<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     vlans: &Vlans,
@@ -50,23 +49,6 @@ pub(crate) fn receive_tagged<const COUNT: bool, T: Trace>(
         match together.first().and_then(|link| (link >> PLACE).checked_sub(1)) {
             Some(id) => receive_by(path, view, LinkId(id as u32), &mut taken.collect(), trace),
             None => burst.extend(taken),
-        }
-    }
-}
-
-/// A frame that has come out of a tunnel comes in by the VLAN device of its tag.
-pub(crate) fn receive_alone<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    mut meta: PacketMeta,
-    trace: &mut T,
-) {
-    let vlans = view.link(meta.ingress).and_then(|link| link.vlans.as_deref());
-    match vlans.and_then(|vlans| vlans.of_frame(meta.packet.bytes())) {
-        Some(id) => receive_by(path, view, id, &mut [meta.packet].into_iter().collect(), trace),
-        None => {
-            path.drop_packet(&mut meta, DropReason::VlanUnknown, trace);
-            path.pool.give(meta.packet);
         }
     }
 }
@@ -138,7 +120,6 @@ pub(super) fn send_tagged<const COUNT: bool, T: Trace>(
     let mut packets = path.transmit.take(port);
     let any = !packets.is_empty();
     let lower = view.link(vlan.lower).filter(|lower| lower.up);
-    let tunnel = view.tables.tunnels().of_link(vlan.lower);
     for mut packet in packets.drain(..) {
         let tag = vlan.tag(packet.tag().priority);
         let tagged = || packet.bytes().get(ADDRESSES..ADDRESSES + 2) == Some(&tag[..2]);
@@ -150,15 +131,7 @@ pub(super) fn send_tagged<const COUNT: bool, T: Trace>(
             path.drop(packet, DropReason::LinkDown, trace);
             continue;
         };
-        match (tunnel, lower.port) {
-            (Some(tunnel), _) => {
-                let at = packet.headroom();
-                let meta = PacketMeta::new(packet, at, vlan.lower, ExtraMeta::new(lower.lookup));
-                path.slow_path_alone(view, meta, Verdict::FrameInto(tunnel), trace);
-            }
-            (None, Some(port)) => path.send(port, packet, trace),
-            (None, None) => path.drop(packet, DropReason::NoPort, trace),
-        }
+        send_by(path, view, (vlan.lower, lower), packet, trace);
     }
     path.transmit.give_back(port, packets);
     any

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{HookId, IoamLink, LookupId, QdiscId, Vlan, Vlans};
+use super::{Bridge, BridgePort, HookId, IoamLink, LookupId, QdiscId, Vlan, Vlans};
 use crate::buffer::PortId;
 use crate::hmac::Require;
 use crate::in_kernel::records::OfDevice;
@@ -83,6 +83,10 @@ pub struct Link {
     pub vlan: Option<Box<Vlan>>,
     /// The VLAN devices that take tagged frames from it.
     pub vlans: Option<Box<Vlans>>,
+    /// What makes it a bridge, if it is one: its port is none of a wire's.
+    pub bridge: Option<Box<Bridge>>,
+    /// What makes it a port of a bridge, if it is one.
+    pub bridge_port: Option<Box<BridgePort>>,
     /// The programs of its device that carry packets in the kernel; `None`: it has none.
     pub programs: Option<OfDevice>,
 }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 mod action;
+mod bridge;
 mod ematch;
 mod exceptions;
 mod flower;
@@ -30,6 +31,7 @@ mod vlan;
 mod writer;
 
 pub use action::*;
+pub use bridge::{Bridge, BridgePort, Membership, PortState};
 pub use ematch::*;
 pub(crate) use exceptions::*;
 pub use flower::*;

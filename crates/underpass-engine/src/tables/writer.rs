@@ -585,6 +585,8 @@ mod tests {
             swallows: false,
             vlan: None,
             vlans: None,
+            bridge: None,
+            bridge_port: None,
             programs: None,
         }
     }

@@ -467,21 +467,30 @@ pub(crate) fn come_out<const COUNT: bool>(
         InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
         InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
         InnerProtocol::Frame => {
-            let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
-            if link.vlans.as_ref().is_some_and(|vlans| vlans.of_frame(bytes).is_some()) {
-                return Verdict::Tagged;
+            if view.link(meta.ingress).is_some_and(Link::has_above) {
+                return Verdict::Above;
             }
-            let (verdict, target, len) = classify(bytes, link, path.answers);
-            match verdict {
-                Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
-                Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
-                _ => {}
-            }
-            meta.packet.narrow(ethernet::Header::LEN, len);
-            meta.framed();
-            verdict
+            take_frame(path, view, meta)
         }
     }
+}
+
+/// The step in which a frame goes on that has come out of a tunnel.
+pub(crate) fn take_frame<const COUNT: bool>(
+    path: &Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+) -> Verdict {
+    let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+    let (verdict, target, len) = classify(meta.packet.bytes(), link, path.answers);
+    match verdict {
+        Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
+        Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
+        _ => {}
+    }
+    meta.packet.narrow(ethernet::Header::LEN, len);
+    meta.framed();
+    verdict
 }
 
 /// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was

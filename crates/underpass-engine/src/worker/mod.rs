@@ -47,7 +47,8 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::l2::vlan::{receive_tagged, send_from_host};
+use crate::l2::go_up;
+use crate::l2::vlan::send_from_host;
 use crate::limiter::Nanos;
 use crate::path::input::classify;
 use crate::path::kept::give_kept;
@@ -147,8 +148,8 @@ impl<const COUNT: bool> Path<COUNT> {
             take_from_host(self, view, port, tunnel, burst, trace);
             return false;
         }
-        if let Some(vlans) = &link.vlans {
-            receive_tagged(self, view, vlans, burst, trace);
+        if link.has_above() {
+            go_up(self, view, (ingress, link), burst, trace);
         }
         if let Some(kernel) = link.kernel {
             give_kept(self, kernel, (port, ingress, link), burst, trace);

@@ -254,7 +254,7 @@ impl Transmit {
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, known)) = view.tables.port_link(PortId(*port), view.guard) {
                 inside |= known.is_inside();
-                if known.vlan.is_some() {
+                if known.is_above() {
                     // It is counted as sent where it leaves the router.
                     sent = 0;
                 }

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::buffer::{BURST, PortId};
 use crate::drops::DropReason;
-use crate::l2::vlan::receive_alone;
+use crate::l2::go_up_alone;
 use crate::lpm::NO_LEAF;
 use crate::mpls::push::push_labels;
 use crate::mpls::switch::switch_labelled;
@@ -27,7 +27,7 @@ use crate::srv6::program::run_program;
 use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
-use crate::tunnel::decap::leave_tunnel;
+use crate::tunnel::decap::{leave_tunnel, take_frame};
 use crate::tunnel::encap::enter_tunnel;
 use crate::tunnel::fou::take_datagrams;
 use crate::tunnel::hook::{classify_at_tunnel, put_in};
@@ -109,8 +109,13 @@ impl<const COUNT: bool> Path<COUNT> {
             {
                 verdict = enter_behind(self, view, &mut meta, into, trace);
             }
-            if let Verdict::Tagged = verdict {
-                return receive_alone(self, view, meta, trace);
+            if let Verdict::Above = verdict {
+                match go_up_alone(self, view, meta, trace) {
+                    Some(back) => meta = back,
+                    None => return,
+                }
+                verdict = take_frame(self, view, &mut meta);
+                continue;
             }
             if let Verdict::ClassifyIngress | Verdict::ClassifyEgress(_) = verdict {
                 match classify_at_tunnel(self, view, meta, verdict, trace) {

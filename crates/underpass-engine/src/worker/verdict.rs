@@ -55,8 +55,8 @@ pub(crate) enum Verdict {
     Unusual,
     /// The same, in a frame for a group of stations.
     Group,
-    /// The frame comes in by the VLAN device that its tag names.
-    Tagged,
+    /// The frame, which has come out of a tunnel, may go on by a link above that of the tunnel.
+    Above,
     /// Take the priority tag off a frame.
     Untag,
     /// Answer an ARP request.

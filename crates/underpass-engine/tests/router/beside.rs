@@ -76,6 +76,8 @@ impl Lab {
                 swallows: false,
                 vlan: None,
                 vlans: None,
+                bridge: None,
+                bridge_port: None,
                 programs: None,
             };
             self.writer.set_link(id, link);

@@ -71,6 +71,8 @@ fn link(i: u16, lookup: LookupId) -> Link {
         swallows: false,
         vlan: None,
         vlans: None,
+        bridge: None,
+        bridge_port: None,
         programs: None,
     }
 }

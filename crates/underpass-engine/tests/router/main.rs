@@ -7,6 +7,7 @@ mod any_packet;
 mod any_tagged;
 mod any_tunnel;
 mod beside;
+mod bridges;
 mod exercise;
 mod flavours;
 mod headroom;

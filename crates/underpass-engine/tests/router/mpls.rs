@@ -171,6 +171,8 @@ fn link(i: usize, lab: &Lab) -> Link {
         swallows: false,
         vlan: None,
         vlans: None,
+        bridge: None,
+        bridge_port: None,
         programs: None,
         mpls: false,
     }

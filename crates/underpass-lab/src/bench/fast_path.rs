@@ -238,6 +238,8 @@ fn link(lookup: LookupId) -> Link {
         swallows: false,
         vlan: None,
         vlans: None,
+        bridge: None,
+        bridge_port: None,
         programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect, xdp: false }),
     }
 }

@@ -227,6 +227,8 @@ impl Router {
             swallows: false,
             vlan: None,
             vlans: None,
+            bridge: None,
+            bridge_port: None,
             programs: (!none && port.is_some()).then_some(programs),
         }
     }

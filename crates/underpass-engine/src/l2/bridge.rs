@@ -1,0 +1,464 @@
+//! Bridges: a frame that comes in by a port leaves by the port of its station, or by all others. Linux: `net/bridge/br_input.c`,
+//! `br_forward.c`, `br_device.c`.
+//!
+//! ```text
+//! port → state, VLAN → source learned → for the bridge itself: in by the bridge's device
+//!                                       for a known station:   out by its port
+//!                                       for others:            out by all ports, and in by the device where for a group
+//! ```
+
+use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
+
+use crate::buffer::{BURST, Packet, PortId};
+use crate::drops::DropReason;
+use crate::l2::fdb::{Entry, LOCAL, Station};
+use crate::l2::send_by;
+use crate::qos::edit::{insert, remove};
+use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
+use crate::trace::Trace;
+use crate::worker::hook::copy;
+use crate::worker::path::{Burst, Path};
+use crate::worker::view::View;
+
+/// Where the tag of a frame is: behind its addresses.
+const ADDRESSES: usize = 12;
+
+/// Length of a tag.
+const TAG: usize = 4;
+
+/// Nanoseconds of a tick of the stations' clock.
+const TICK: u64 = 1_000_000;
+
+/// The link-local groups: IEEE 802.1Q table 8-1.
+const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
+const SPANNING_TREE: u8 = 0x00;
+const PAUSE: u8 = 0x01;
+
+/// Whom a frame is for that no entry leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flood {
+    Unknown,
+    Group,
+    All,
+}
+
+/// Where a frame is on its way through a bridge.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    /// The bridge's link, and the bridge.
+    id: LinkId,
+    link: &'a Link,
+    bridge: &'a Bridge,
+    /// The port by which it has come in; `None`: the bridge's device sends it.
+    from: Option<(LinkId, &'a Link, &'a BridgePort)>,
+    now: u64,
+}
+
+/// The VLAN of a frame in a bridge that filters by them.
+#[derive(Clone, Copy)]
+struct Tagged {
+    id: u16,
+    /// Its tag, where the frame has it: it may have to be put on.
+    tag: [u8; TAG],
+    inside: bool,
+}
+
+/// What becomes of a frame that came in by a port.
+enum Step {
+    /// It is for the port's link itself.
+    Keep(Packet),
+    /// It comes in by the bridge's device.
+    Up(Packet),
+    /// It has its verdict.
+    Done,
+}
+
+/// Takes a burst that has come in by a port of a bridge through it. What is left in it is for the port's link itself.
+#[inline(never)]
+pub(super) fn receive<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (ingress, link, port): (LinkId, &Link, &BridgePort),
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    let found = view.link(port.bridge).and_then(|link| Some((link, link.bridge.as_deref()?)));
+    let Some((above, bridge)) = found else {
+        burst.drain(..).for_each(|packet| path.drop(packet, DropReason::BridgePort, trace));
+        return;
+    };
+    let from = Some((ingress, link, port));
+    let way = Way { id: port.bridge, link: above, bridge, from, now: view.now / TICK };
+    if bridge.filters.is_none() {
+        for [destination, source] in burst.iter().filter_map(|packet| addresses(packet.bytes())) {
+            bridge.fdb.prefetch(Station::new(destination, 0));
+            bridge.fdb.prefetch(Station::new(source, 0));
+        }
+    }
+    let packets: ArrayVec<Packet, BURST> = burst.drain(..).collect();
+    let mut up = Burst::new();
+    for packet in packets {
+        match pass(path, view, &way, port, packet, trace) {
+            Step::Done => {}
+            Step::Up(packet) => up.push(packet),
+            Step::Keep(packet) => burst.push(packet),
+        }
+    }
+    if !up.is_empty() {
+        come_in(path, view, &way, &mut up, trace);
+    }
+}
+
+/// Frames come in by the bridge's device. Linux: `br_pass_frame_up`.
+fn come_in<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    up: &mut Burst,
+    trace: &mut T,
+) {
+    let by = path.hooks.received_by;
+    let port = way.link.port.unwrap_or_default();
+    path.receive(view, (port, way.id, way.link), ethernet::Header::LEN, up, trace);
+    path.hooks.received_by = by;
+}
+
+/// The addresses that a frame begins with: destination and source.
+#[inline(always)]
+fn addresses(frame: &[u8]) -> Option<[[u8; 6]; 2]> {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *frame.first_chunk::<{ ethernet::Header::LEN }>()?;
+    Some([[a, b, c, d, e, f], [g, h, i, j, k, l]])
+}
+
+/// Takes a frame from a port through the bridge. Linux: `br_handle_frame`, `br_handle_frame_finish`.
+#[inline(always)]
+fn pass<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    port: &BridgePort,
+    mut packet: Packet,
+    trace: &mut T,
+) -> Step {
+    let Some([destination, source]) = addresses(packet.bytes()) else {
+        return dropped(path, packet, DropReason::EthernetTruncated, trace);
+    };
+    if source[0] & 1 != 0 || source == [0; 6] {
+        return dropped(path, packet, DropReason::BridgeSource, trace);
+    }
+    if let [a, b, c, d, e, group @ 0..=15] = destination
+        && [a, b, c, d, e] == LINK_LOCAL
+        && !forwards(way, port, group)
+    {
+        return stop(path, way, port, (group, source), packet, trace);
+    }
+    if port.state == PortState::Closed {
+        return dropped(path, packet, DropReason::BridgePort, trace);
+    }
+    let mut tagged = None;
+    if let Some((protocol, _)) = &way.bridge.filters {
+        match enter_vlan(&mut packet, *protocol, port.vlans.as_deref()) {
+            Some(found) => tagged = Some(found),
+            None => return dropped(path, packet, DropReason::BridgeVlan, trace),
+        }
+    }
+    let vlan = tagged.map_or(0, |tagged| tagged.id);
+    if let Some((ingress, ..)) = way.from.filter(|_| port.learns && way.bridge.ageing != 0) {
+        way.bridge.fdb.hear(Station::new(source, vlan), ingress, way.now);
+    }
+    if port.state == PortState::Learning {
+        return dropped(path, packet, DropReason::BridgePort, trace);
+    }
+    if destination[0] & 1 == 0 {
+        match find(way, Station::new(destination, vlan)) {
+            Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
+            Some(entry) => match takes(view, way, entry.link, tagged) {
+                Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
+                None => path.drop(packet, DropReason::BridgeNowhere, trace),
+            },
+            None => flood(path, view, way, packet, (tagged, Flood::Unknown), trace),
+        }
+        return Step::Done;
+    }
+    // It is for the router as well, whose copy is the frame itself.
+    let whom = if destination == ethernet::BROADCAST { Flood::All } else { Flood::Group };
+    flood_copies(path, view, way, &packet, (tagged, whom), trace);
+    take_up(path, way, packet, tagged, trace)
+}
+
+fn dropped<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    packet: Packet,
+    reason: DropReason,
+    trace: &mut T,
+) -> Step {
+    path.drop(packet, reason, trace);
+    Step::Done
+}
+
+/// Whether frames of a link-local group are forwarded like any others.
+#[cold]
+fn forwards(way: &Way<'_>, port: &BridgePort, group: u8) -> bool {
+    let mask = match group {
+        // Without a spanning tree of its own the bridge is none to others.
+        SPANNING_TREE => return true,
+        PAUSE => return false,
+        _ => port.group_forward | way.bridge.group_forward,
+    };
+    mask >> group & 1 != 0
+}
+
+/// A frame of a link-local group ends at the port. Linux: `br_handle_local_finish`.
+#[cold]
+fn stop<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    way: &Way<'_>,
+    port: &BridgePort,
+    (group, source): (u8, [u8; 6]),
+    packet: Packet,
+    trace: &mut T,
+) -> Step {
+    if group == PAUSE {
+        return dropped(path, packet, DropReason::BridgePause, trace);
+    }
+    let vlan = match &way.bridge.filters {
+        // Linux: `br_should_learn`.
+        Some((protocol, _)) => {
+            vlan_of(packet.bytes(), *protocol, port.vlans.as_deref()).map(|tagged| tagged.id)
+        }
+        None => Some(0),
+    };
+    let learns = port.learns && port.state != PortState::Closed && way.bridge.ageing != 0;
+    if let Some((vlan, (ingress, ..))) = vlan.zip(way.from).filter(|_| learns) {
+        way.bridge.fdb.hear(Station::new(source, vlan), ingress, way.now);
+    }
+    Step::Keep(packet)
+}
+
+#[inline(always)]
+fn find(way: &Way<'_>, station: Station) -> Option<Entry> {
+    way.bridge.fdb.find(station).filter(|entry| !entry.has_expired(way.now, way.bridge.ageing))
+}
+
+/// The VLAN of a frame at a port with these. `None`: it is none of these. Linux: `__allowed_ingress`.
+fn vlan_of(frame: &[u8], protocol: u16, vlans: Option<&Membership>) -> Option<Tagged> {
+    let vlans = vlans?;
+    let inside = frame.get(ADDRESSES..ADDRESSES + 2) == Some(&protocol.to_be_bytes());
+    let control = match frame.first_chunk::<{ ADDRESSES + TAG }>() {
+        Some([.., c, d]) if inside => u16::from_be_bytes([*c, *d]),
+        None if inside => return None,
+        _ => 0,
+    };
+    let id = match control & 0x0fff {
+        0 => vlans.untagged_are,
+        id => id,
+    };
+    if id == 0 || !vlans.has(id) {
+        return None;
+    }
+    let [a, b] = protocol.to_be_bytes();
+    let [c, d] = (control & 0xf000 | id).to_be_bytes();
+    Some(Tagged { id, tag: [a, b, c, d], inside })
+}
+
+/// The same, of a frame of which a tag without a VLAN gets that of the port.
+fn enter_vlan(packet: &mut Packet, protocol: u16, vlans: Option<&Membership>) -> Option<Tagged> {
+    let tagged = vlan_of(packet.bytes(), protocol, vlans)?;
+    if tagged.inside {
+        packet.bytes_mut().get_mut(ADDRESSES..ADDRESSES + TAG)?.copy_from_slice(&tagged.tag);
+    }
+    Some(tagged)
+}
+
+/// Gives a frame the form in which it leaves: with its tag or without. `None`: no room. Linux: `br_handle_vlan`.
+fn shape(packet: &mut Packet, tagged: Option<Tagged>, vlans: Option<&Membership>) -> Option<()> {
+    let (Some(Tagged { id, tag, inside }), Some(vlans)) = (tagged, vlans) else { return Some(()) };
+    match (inside, vlans.is_untagged(id)) {
+        (true, true) => remove(packet, ADDRESSES),
+        (false, false) => insert(packet, ADDRESSES, tag),
+        _ => Some(()),
+    }
+}
+
+/// The link of a port, if that takes a frame. Linux: `should_deliver`.
+#[inline(always)]
+fn takes<'a>(view: &View<'a>, way: &Way<'_>, id: LinkId, tagged: Option<Tagged>) -> Option<&'a Link> {
+    let link = view.link(id)?;
+    let port = link.bridge_port.as_deref()?;
+    let back = |(ingress, _, by): (LinkId, &Link, &BridgePort)| {
+        (ingress != id || port.hairpin) && !(by.isolated && port.isolated)
+    };
+    let takes = port.state == PortState::Forwarding
+        && port.bridge == way.id
+        && way.from.is_none_or(back)
+        && tagged.is_none_or(|tagged| port.vlans.as_ref().is_some_and(|vlans| vlans.has(tagged.id)));
+    takes.then_some(link)
+}
+
+/// A frame leaves by a port that takes it. Linux: `__br_forward`, `br_dev_queue_push_xmit`.
+#[inline(always)]
+fn leave<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, link): (LinkId, &Link),
+    mut packet: Packet,
+    tagged: Option<Tagged>,
+    trace: &mut T,
+) {
+    if tagged.is_some() {
+        let vlans = link.bridge_port.as_ref().and_then(|port| port.vlans.as_deref());
+        if shape(&mut packet, tagged, vlans).is_none() {
+            return path.drop(packet, DropReason::NoHeadroom, trace);
+        }
+    }
+    // Linux: `is_skb_forwardable`.
+    if !packet.fits(link.mtu as usize + ethernet::Header::LEN + TAG) {
+        return path.drop(packet, DropReason::TooBig, trace);
+    }
+    send_by(path, view, (id, link), packet, trace);
+}
+
+/// A frame is for the bridge itself, or also.
+fn take_up<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    way: &Way<'_>,
+    mut packet: Packet,
+    tagged: Option<Tagged>,
+    trace: &mut T,
+) -> Step {
+    if let Some(tagged) = tagged {
+        let vlans =
+            way.bridge.filters.as_ref().map(|(_, vlans)| &**vlans).filter(|vlans| vlans.has(tagged.id));
+        if vlans.is_none() {
+            return dropped(path, packet, DropReason::BridgeVlan, trace);
+        }
+        if shape(&mut packet, Some(tagged), vlans).is_none() {
+            return dropped(path, packet, DropReason::NoHeadroom, trace);
+        }
+    }
+    // What is for the address of the port itself Linux takes for the router's, but not what is for that of another.
+    if let Some((_, port, _)) = way.from
+        && port.mac != way.link.mac
+        && let Some(destination) = packet.bytes_mut().first_chunk_mut()
+        && *destination == port.mac
+    {
+        *destination = way.link.mac;
+    }
+    Step::Up(packet)
+}
+
+/// The ports that a frame goes to of which no entry says where. Linux: `br_flood`.
+fn flooded<'a>(
+    view: &'a View<'_>,
+    way: &'a Way<'_>,
+    (tagged, whom): (Option<Tagged>, Flood),
+) -> impl Iterator<Item = (LinkId, &'a Link)> {
+    way.bridge.ports.iter().filter_map(move |id| {
+        let link = takes(view, way, *id, tagged)?;
+        let [unknown, group, all] = link.bridge_port.as_ref()?.floods;
+        // What the bridge's device sends to a group goes everywhere.
+        let own = way.from.is_none();
+        let takes = match whom {
+            Flood::Unknown => unknown,
+            Flood::Group => group || own,
+            Flood::All => all || own,
+        };
+        takes.then_some((*id, link))
+    })
+}
+
+/// A frame goes to all ports that take it.
+#[inline(never)]
+fn flood<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: Packet,
+    (tagged, whom): (Option<Tagged>, Flood),
+    trace: &mut T,
+) {
+    let mut ports = flooded(view, way, (tagged, whom));
+    let Some(mut last) = ports.next() else {
+        return path.drop(packet, DropReason::BridgeNowhere, trace);
+    };
+    for next in ports {
+        leave_copy(path, view, std::mem::replace(&mut last, next), &packet, tagged, trace);
+    }
+    leave(path, view, last, packet, tagged, trace);
+}
+
+/// Copies of a frame go to all ports that take it.
+#[inline(never)]
+fn flood_copies<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: &Packet,
+    (tagged, whom): (Option<Tagged>, Flood),
+    trace: &mut T,
+) {
+    for to in flooded(view, way, (tagged, whom)) {
+        leave_copy(path, view, to, packet, tagged, trace);
+    }
+}
+
+fn leave_copy<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    to: (LinkId, &Link),
+    packet: &Packet,
+    tagged: Option<Tagged>,
+    trace: &mut T,
+) {
+    path.totals.generated += 1;
+    match copy(&mut path.pool, packet) {
+        Some(copy) => leave(path, view, to, copy, tagged, trace),
+        None => path.counters.add_drop(DropReason::NoBuffer, 1),
+    }
+}
+
+/// Sends what waits at the port of a bridge's device by the ports of the bridge. Linux: `br_dev_xmit`.
+pub(super) fn send_bridged<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    port: PortId,
+    (id, link, bridge): (LinkId, &Link, &Bridge),
+    trace: &mut T,
+) -> bool {
+    let mut packets = path.transmit.take(port);
+    let any = !packets.is_empty();
+    let way = Way { id, link, bridge, from: None, now: view.now / TICK };
+    for mut packet in packets.drain(..) {
+        let Some([destination, _]) = addresses(packet.bytes()) else {
+            path.drop(packet, DropReason::EthernetTruncated, trace);
+            continue;
+        };
+        let mut tagged = None;
+        if let Some((protocol, vlans)) = &bridge.filters {
+            tagged = enter_vlan(&mut packet, *protocol, Some(vlans));
+            if tagged.is_none() {
+                path.drop(packet, DropReason::BridgeVlan, trace);
+                continue;
+            }
+        }
+        let station = Station::new(destination, tagged.map_or(0, |tagged| tagged.id));
+        let whom = match destination {
+            ethernet::BROADCAST => Flood::All,
+            [first, ..] if first & 1 != 0 => Flood::Group,
+            _ => match find(&way, station) {
+                Some(entry) => {
+                    match takes(view, &way, entry.link, tagged) {
+                        Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
+                        None => path.drop(packet, DropReason::BridgeNowhere, trace),
+                    }
+                    continue;
+                }
+                None => Flood::Unknown,
+            },
+        };
+        flood(path, view, &way, packet, (tagged, whom), trace);
+    }
+    path.transmit.give_back(port, packets);
+    any
+}

@@ -1,0 +1,387 @@
+//! The forwarding database of a bridge: by which port a station is reached. Linux: `net/bridge/br_fdb.c`.
+//!
+//! One table of a fixed size, which workers look up and learn into without a lock: a slot is a pair of words, found by linear
+//! probing. A key never leaves its slot while the table lives, and a slot that was given up is not used again, so that a station
+//! is in one slot alone, whoever learns it. The control thread ages entries, and makes a larger or a clean table of a crowded one.
+//!
+//! ```text
+//! key    1 | 000 | VLAN identifier (12) | MAC address (48)         0: free, 1: given up
+//! entry  milliseconds when it was heard last (36) | flags (8) | link (20)         no flag PRESENT: about to be written
+//! ```
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::publish::prefetch;
+use crate::tables::LinkId;
+
+/// Slots of the smallest table, and of the largest: one for a million stations.
+const FEWEST: usize = 1 << 12;
+const MOST: usize = 1 << 21;
+
+/// How many slots are looked at for a key. Where so many are taken nothing is learned.
+const PROBES: usize = 128;
+
+/// From so many slots on a table is not in the cache.
+const COLD: usize = 1 << 14;
+
+const USED: u64 = 1 << 63;
+const GIVEN_UP: u64 = 1;
+
+const LINK: u64 = (1 << 20) - 1;
+const FLAGS: u32 = 20;
+const HEARD: u32 = 28;
+const LAST: u64 = (1 << 36) - 1;
+const PRESENT: u64 = 1 << 27;
+
+/// An entry of its own of the bridge: what is for it comes in by the bridge. Linux: `BR_FDB_LOCAL`.
+pub const LOCAL: u8 = 1;
+/// An entry that does not age: `BR_FDB_STATIC`.
+pub const STATIC: u8 = 2;
+/// One that a request has made: `BR_FDB_ADDED_BY_USER`.
+pub const USER: u8 = 4;
+/// One that stays at its port: `BR_FDB_STICKY`.
+pub const STICKY: u8 = 8;
+/// One that another program keeps: `BR_FDB_ADDED_BY_EXT_LEARN`.
+pub const EXTERNAL: u8 = 16;
+
+/// A station in a VLAN; 0 where the bridge does not filter VLANs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Station(u64);
+
+impl Station {
+    /// That of a MAC address and a VLAN identifier, below 4,096.
+    #[inline(always)]
+    pub const fn new(mac: [u8; 6], vlan: u16) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        Self(USED | ((vlan & 0x0fff) as u64) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// Its MAC address.
+    pub const fn mac(self) -> [u8; 6] {
+        let [_, _, a, b, c, d, e, f] = self.0.to_be_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// Its VLAN identifier.
+    pub const fn vlan(self) -> u16 {
+        (self.0 >> 48) as u16 & 0x0fff
+    }
+}
+
+/// What is known of a station.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The port by which it is reached; of an entry of the bridge itself the bridge.
+    pub link: LinkId,
+    /// [`LOCAL`], [`STATIC`] and the others.
+    pub flags: u8,
+    /// When it was heard last, in milliseconds.
+    pub heard: u64,
+}
+
+impl Entry {
+    const fn pack(self) -> u64 {
+        (self.heard & LAST) << HEARD
+            | PRESENT
+            | ((self.flags & 0x7f) as u64) << FLAGS
+            | self.link.0 as u64 & LINK
+    }
+
+    #[inline(always)]
+    const fn unpack(word: u64) -> Option<Self> {
+        if word & PRESENT == 0 {
+            return None;
+        }
+        let flags = (word >> FLAGS) as u8 & 0x7f;
+        Some(Self { link: LinkId((word & LINK) as u32), flags, heard: word >> HEARD })
+    }
+
+    /// Whether any of these flags is set.
+    #[inline(always)]
+    pub const fn is(self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Whether it has not been heard for so many milliseconds. Linux: `has_expired`.
+    #[inline(always)]
+    pub const fn has_expired(self, now: u64, ageing: u64) -> bool {
+        !self.is(STATIC | EXTERNAL) && (now & LAST).saturating_sub(self.heard) >= ageing
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    key: AtomicU64,
+    entry: AtomicU64,
+}
+
+/// The stations of a bridge.
+pub struct Fdb {
+    slots: Box<[Slot]>,
+    /// Of the hash, so that nobody outside can choose addresses that collide.
+    seed: u64,
+    /// Slots that are not free.
+    taken: AtomicU32,
+    /// Moves on whenever a station is learned or moves to another port.
+    changes: AtomicU32,
+}
+
+impl fmt::Debug for Fdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fdb({} of {})", self.taken.load(Relaxed), self.slots.len())
+    }
+}
+
+impl Default for Fdb {
+    fn default() -> Self {
+        Self::for_stations(0)
+    }
+}
+
+impl Fdb {
+    /// An empty one with room for so many, and as many more.
+    pub fn for_stations(count: usize) -> Self {
+        let slots = count.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
+        Self {
+            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            seed: RandomState::new().hash_one(slots),
+            taken: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
+        }
+    }
+
+    /// A number that moves on whenever a station is learned or moves to another port.
+    pub fn changes(&self) -> u32 {
+        self.changes.load(Relaxed)
+    }
+
+    /// Whether another one should take its place, made by [`Fdb::again`].
+    pub fn is_crowded(&self) -> bool {
+        let (taken, slots) = (self.taken.load(Relaxed) as usize, self.slots.len());
+        taken > slots / 2 && (slots < MOST || self.iter().count() < taken / 2)
+    }
+
+    /// Another one with the same entries, and room.
+    pub fn again(&self) -> Self {
+        let entries: Vec<_> = self.iter().collect();
+        let again = Self::for_stations(entries.len());
+        for (station, entry) in entries {
+            again.set(station, entry);
+        }
+        again
+    }
+
+    #[inline(always)]
+    fn place(&self, station: Station) -> usize {
+        let mixed = (station.0 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn at(&self, place: usize) -> Option<&Slot> {
+        self.slots.get(place & (self.slots.len() - 1))
+    }
+
+    /// The slot of a station.
+    #[inline(always)]
+    fn slot(&self, station: Station) -> Option<&Slot> {
+        let place = self.place(station);
+        for step in 0..PROBES {
+            let slot = self.at(place.wrapping_add(step))?;
+            match slot.key.load(Acquire) {
+                key if key == station.0 => return Some(slot),
+                0 => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// What is known of a station.
+    #[inline(always)]
+    pub fn find(&self, station: Station) -> Option<Entry> {
+        Entry::unpack(self.slot(station)?.entry.load(Acquire))
+    }
+
+    /// Has the slot of a station at hand soon, where the table is too large for the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, station: Station) {
+        if self.slots.len() >= COLD
+            && let Some(slot) = self.at(self.place(station))
+        {
+            prefetch(slot);
+        }
+    }
+
+    /// A station was heard at a port. Linux: `br_fdb_update`.
+    #[inline(always)]
+    pub(crate) fn hear(&self, station: Station, link: LinkId, now: u64) {
+        let Some(slot) = self.slot(station) else { return self.learn(station, link, now) };
+        let word = slot.entry.load(Acquire);
+        // Of most frames this is all.
+        if word & LINK == u64::from(link.0) && word >> HEARD == now & LAST {
+            return;
+        }
+        self.hear_again(slot, word, link, now);
+    }
+
+    #[inline(never)]
+    fn hear_again(&self, slot: &Slot, word: u64, link: LinkId, now: u64) {
+        let Some(mut entry) = Entry::unpack(word).filter(|entry| !entry.is(LOCAL)) else { return };
+        entry.heard = now;
+        if entry.link != link && !entry.is(STICKY) {
+            entry.link = link;
+            entry.flags &= !EXTERNAL;
+            self.changes.fetch_add(1, Relaxed);
+        }
+        // Where the control thread has changed it meanwhile, that is what holds.
+        let _ = slot.entry.compare_exchange(word, entry.pack(), Release, Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn(&self, station: Station, link: LinkId, now: u64) {
+        if self.taken.load(Relaxed) as usize <= self.slots.len() / 4 * 3
+            && let Some(slot) = self.take(station)
+        {
+            let entry = Entry { link, flags: 0, heard: now }.pack();
+            let _ = slot.entry.compare_exchange(0, entry, Release, Relaxed);
+            self.changes.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The slot of a station, which gets one if it has none. `None`: there is no room.
+    fn take(&self, station: Station) -> Option<&Slot> {
+        let place = self.place(station);
+        for step in 0..PROBES {
+            let slot = self.at(place.wrapping_add(step))?;
+            let mut key = slot.key.load(Acquire);
+            if key == 0 {
+                match slot.key.compare_exchange(0, station.0, Release, Acquire) {
+                    Ok(_) => {
+                        self.taken.fetch_add(1, Relaxed);
+                        return Some(slot);
+                    }
+                    Err(other) => key = other,
+                }
+            }
+            if key == station.0 {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Puts an entry in, or another in its place. Whether there is room.
+    pub fn set(&self, station: Station, entry: Entry) -> bool {
+        self.take(station).map(|slot| slot.entry.store(entry.pack(), Release)).is_some()
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&self, station: Station) {
+        if let Some(slot) = self.slot(station) {
+            slot.entry.store(0, Release);
+            slot.key.store(GIVEN_UP, Release);
+        }
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (Station, Entry)> + '_ {
+        self.slots.iter().filter_map(|slot| {
+            let key = slot.key.load(Acquire);
+            let entry = Entry::unpack(slot.entry.load(Acquire))?;
+            (key & USED != 0).then_some((Station(key), entry))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn station(n: u32) -> Station {
+        let [a, b, c, d] = n.to_be_bytes();
+        Station::new([2, 0, a, b, c, d], (n % 7) as u16)
+    }
+
+    #[test]
+    fn what_is_put_in_is_found() {
+        let fdb = Fdb::default();
+        assert_eq!((station(5).mac(), station(5).vlan()), ([2, 0, 0, 0, 0, 5], 5));
+        for n in 0..2000 {
+            fdb.hear(station(n), LinkId(n % 3), u64::from(n));
+        }
+        fdb.remove(station(7));
+        fdb.hear(station(8), LinkId(9), 5000);
+        for n in 0..2000 {
+            let found = fdb.find(station(n)).map(|entry| (entry.link.0, entry.heard));
+            let expected = (n % 3, u64::from(n));
+            assert_eq!(
+                found,
+                match n {
+                    7 => None,
+                    8 => Some((9, 5000)),
+                    _ => Some(expected),
+                },
+                "{n}"
+            );
+        }
+        assert_eq!(fdb.find(station(2001)), None);
+        assert_eq!(fdb.iter().count(), 1999);
+        let again = fdb.again();
+        assert!(again.iter().count() == 1999 && again.find(station(1999)) == fdb.find(station(1999)));
+    }
+
+    #[test]
+    fn entries_of_the_control_stay() {
+        let fdb = Fdb::default();
+        let entry = |flags| Entry { link: LinkId(1), flags, heard: 0 };
+        for (n, flags) in [(1, LOCAL | STATIC), (2, STATIC), (3, STATIC | STICKY), (4, EXTERNAL)] {
+            assert!(fdb.set(station(n), entry(flags)));
+            fdb.hear(station(n), LinkId(2), 1000);
+        }
+        let found = |n| fdb.find(station(n)).map(|entry| (entry.link.0, entry.flags, entry.heard));
+        assert_eq!(found(1), Some((1, LOCAL | STATIC, 0)));
+        assert_eq!(found(2), Some((2, STATIC, 1000)));
+        assert_eq!(found(3), Some((1, STATIC | STICKY, 1000)));
+        assert_eq!(found(4), Some((2, 0, 1000)));
+        assert!(!entry(STATIC).has_expired(1 << 40, 10) && !entry(EXTERNAL).has_expired(1 << 35, 10));
+        assert!(entry(0).has_expired(10, 10) && !entry(0).has_expired(9, 10));
+    }
+
+    #[test]
+    fn a_million_stations_have_room() {
+        let fdb = Fdb::for_stations(1_000_000);
+        let count = if cfg!(miri) { 1000 } else { 1_000_000 };
+        (0..count).for_each(|n| fdb.hear(station(n), LinkId(n & 1), 1));
+        assert!((0..count).all(|n| fdb.find(station(n)).is_some_and(|entry| entry.link.0 == n & 1)));
+        // A small one learns what it has room for.
+        let small = Fdb::default();
+        (0..10_000).for_each(|n| small.hear(station(n), LinkId(0), 1));
+        assert!(small.is_crowded() && small.iter().count() > 3000);
+        assert!(!small.again().is_crowded());
+    }
+
+    #[test]
+    fn workers_learn_each_station_once() {
+        let fdb = Arc::new(Fdb::default());
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let fdb = &fdb;
+                scope.spawn(move || (0..1000).for_each(|n| fdb.hear(station(n), LinkId(worker), 1)));
+            }
+        });
+        let mut stations: Vec<_> = fdb.iter().map(|(station, _)| station).collect();
+        stations.sort_unstable();
+        stations.dedup();
+        assert_eq!((stations.len(), fdb.iter().count()), (1000, 1000));
+    }
+}
