@@ -10,6 +10,7 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod attribute;
+pub mod bridge;
 pub mod encap;
 pub mod error;
 pub mod fou;

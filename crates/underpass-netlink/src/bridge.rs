@@ -1,0 +1,546 @@
+//! `IFLA_INFO_DATA` of a bridge, and what makes a link a port of one. Linux: `net/bridge/br_netlink.c`.
+//!
+//! ```text
+//! IFLA_INFO_KIND "bridge":       IFLA_INFO_DATA        IFLA_BR_*
+//! IFLA_INFO_SLAVE_KIND "bridge": IFLA_INFO_SLAVE_DATA  IFLA_BRPORT_*; IFLA_PROTINFO has the same in a message of AF_BRIDGE
+//! ```
+
+use libc::{EINVAL, EOPNOTSUPP, EPROTONOSUPPORT, ERANGE};
+
+use crate::RequestError;
+use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
+use crate::reply::Reply;
+use crate::vlan::{SERVICE_VLAN, VLAN};
+
+const FORWARD_DELAY: u16 = 1;
+const HELLO_TIME: u16 = 2;
+const MAX_AGE: u16 = 3;
+const AGEING_TIME: u16 = 4;
+const STP_STATE: u16 = 5;
+const PRIORITY: u16 = 6;
+const VLAN_FILTERING: u16 = 7;
+const VLAN_PROTOCOL: u16 = 8;
+const GROUP_FWD_MASK: u16 = 9;
+const ROOT_ID: u16 = 10;
+const BRIDGE_ID: u16 = 11;
+const ROOT_PORT: u16 = 12;
+const ROOT_PATH_COST: u16 = 13;
+const TOPOLOGY_CHANGE: u16 = 14;
+const TOPOLOGY_CHANGE_DETECTED: u16 = 15;
+const HELLO_TIMER: u16 = 16;
+const TCN_TIMER: u16 = 17;
+const TOPOLOGY_CHANGE_TIMER: u16 = 18;
+const GC_TIMER: u16 = 19;
+const GROUP_ADDR: u16 = 20;
+const FDB_FLUSH: u16 = 21;
+const MCAST_ROUTER: u16 = 22;
+const MCAST_SNOOPING: u16 = 23;
+const MCAST_QUERY_USE_IFADDR: u16 = 24;
+const MCAST_QUERIER: u16 = 25;
+const MCAST_HASH_ELASTICITY: u16 = 26;
+const MCAST_HASH_MAX: u16 = 27;
+const MCAST_LAST_MEMBER_CNT: u16 = 28;
+const MCAST_STARTUP_QUERY_CNT: u16 = 29;
+const MCAST_LAST_MEMBER_INTVL: u16 = 30;
+const MCAST_MEMBERSHIP_INTVL: u16 = 31;
+const MCAST_QUERIER_INTVL: u16 = 32;
+const MCAST_QUERY_INTVL: u16 = 33;
+const MCAST_QUERY_RESPONSE_INTVL: u16 = 34;
+const MCAST_STARTUP_QUERY_INTVL: u16 = 35;
+const VLAN_DEFAULT_PVID: u16 = 39;
+const PAD: u16 = 40;
+const VLAN_STATS_ENABLED: u16 = 41;
+const MCAST_STATS_ENABLED: u16 = 42;
+const MCAST_IGMP_VERSION: u16 = 43;
+const MCAST_MLD_VERSION: u16 = 44;
+const VLAN_STATS_PER_PORT: u16 = 45;
+const MULTI_BOOLOPT: u16 = 46;
+const FDB_N_LEARNED: u16 = 48;
+const FDB_MAX_LEARNED: u16 = 49;
+
+/// The highest attribute of a bridge.
+const LAST: usize = FDB_MAX_LEARNED as usize + 1;
+
+const POLICY: [Type; LAST] = policy(&[
+    (FORWARD_DELAY, Type::U32),
+    (HELLO_TIME, Type::U32),
+    (MAX_AGE, Type::U32),
+    (AGEING_TIME, Type::U32),
+    (STP_STATE, Type::U32),
+    (PRIORITY, Type::U16),
+    (VLAN_FILTERING, Type::U8),
+    (VLAN_PROTOCOL, Type::U16),
+    (GROUP_FWD_MASK, Type::U16),
+    (ROOT_ID, Type::Unsupported),
+    (BRIDGE_ID, Type::Unsupported),
+    (ROOT_PORT, Type::Unsupported),
+    (ROOT_PATH_COST, Type::Unsupported),
+    (TOPOLOGY_CHANGE, Type::Unsupported),
+    (TOPOLOGY_CHANGE_DETECTED, Type::Unsupported),
+    (HELLO_TIMER, Type::Unsupported),
+    (TCN_TIMER, Type::Unsupported),
+    (TOPOLOGY_CHANGE_TIMER, Type::Unsupported),
+    (GC_TIMER, Type::Unsupported),
+    (GROUP_ADDR, Type::Unsupported),
+    (FDB_FLUSH, Type::Any),
+    (MCAST_ROUTER, Type::Unsupported),
+    (MCAST_SNOOPING, Type::U8),
+    (MCAST_QUERY_USE_IFADDR, Type::Unsupported),
+    (MCAST_QUERIER, Type::U8),
+    (MCAST_HASH_ELASTICITY, Type::Unsupported),
+    (MCAST_HASH_MAX, Type::Unsupported),
+    (MCAST_LAST_MEMBER_CNT, Type::Unsupported),
+    (MCAST_STARTUP_QUERY_CNT, Type::Unsupported),
+    (MCAST_LAST_MEMBER_INTVL, Type::Unsupported),
+    (MCAST_MEMBERSHIP_INTVL, Type::Unsupported),
+    (MCAST_QUERIER_INTVL, Type::Unsupported),
+    (MCAST_QUERY_INTVL, Type::Unsupported),
+    (MCAST_QUERY_RESPONSE_INTVL, Type::Unsupported),
+    (MCAST_STARTUP_QUERY_INTVL, Type::Unsupported),
+    (36, Type::Unsupported), // IFLA_BR_NF_CALL_IPTABLES
+    (37, Type::Unsupported), // IFLA_BR_NF_CALL_IP6TABLES
+    (38, Type::Unsupported), // IFLA_BR_NF_CALL_ARPTABLES
+    (VLAN_DEFAULT_PVID, Type::U16),
+    (VLAN_STATS_ENABLED, Type::U8),
+    (MCAST_STATS_ENABLED, Type::U8),
+    (MCAST_IGMP_VERSION, Type::Unsupported),
+    (MCAST_MLD_VERSION, Type::Unsupported),
+    (VLAN_STATS_PER_PORT, Type::U8),
+    (MULTI_BOOLOPT, Type::Unsupported),
+    (FDB_MAX_LEARNED, Type::Unsupported),
+]);
+
+/// Ticks of the clock in which times are told: `USER_HZ`.
+const TICKS: u32 = 100;
+
+/// The groups that may not be forwarded: `BR_GROUPFWD_RESTRICTED`.
+const RESTRICTED: u16 = 7;
+
+/// A bridge, but for its ports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bridge {
+    /// How long a port listens and learns, in hundredths of a second.
+    pub forward_delay: u32,
+    /// The same unit: how often it would say hello.
+    pub hello_time: u32,
+    /// How long what it heard of other bridges would hold.
+    pub max_age: u32,
+    /// After how long a station is forgotten.
+    pub ageing_time: u32,
+    /// Priority in its identifier.
+    pub priority: u16,
+    /// The link-local groups whose frames it forwards, a bit each.
+    pub group_fwd_mask: u16,
+    /// Whether it keeps VLANs apart.
+    pub vlan_filtering: bool,
+    /// [`VLAN`] or [`SERVICE_VLAN`].
+    pub vlan_protocol: u16,
+    /// The VLAN of frames without a tag at a new port; 0: none.
+    pub default_pvid: u16,
+}
+
+impl Default for Bridge {
+    /// One as it is when it was just made: `br_dev_setup`.
+    fn default() -> Self {
+        Self {
+            forward_delay: 15 * TICKS,
+            hello_time: 2 * TICKS,
+            max_age: 20 * TICKS,
+            ageing_time: 300 * TICKS,
+            priority: 0x8000,
+            group_fwd_mask: 0,
+            vlan_filtering: false,
+            vlan_protocol: VLAN,
+            default_pvid: 1,
+        }
+    }
+}
+
+/// What is shown of a bridge besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    /// The address in its identifier.
+    pub id: [u8; 6],
+    /// How many stations it has learned.
+    pub learned: u32,
+}
+
+impl Bridge {
+    /// Becomes what a request says; whether its stations are to be forgotten. Linux: `br_changelink`.
+    ///
+    /// # Errors
+    /// Those of Linux; `EOPNOTSUPP` for spanning trees, multicast snooping and statistics of VLANs.
+    pub fn change(&mut self, data: &Attribute<'_>) -> Result<bool, RequestError> {
+        let data: Attributes<'_, LAST> = data.parse_nested(&POLICY, Validate::Liberal)?;
+        let off = |kind: u16, text: &'static str| match data.get(kind) {
+            Some(on) if on.value.iter().any(|byte| *byte != 0) => {
+                Err(RequestError::new(EOPNOTSUPP, text).at(on.offset))
+            }
+            _ => Ok(()),
+        };
+        off(STP_STATE, "stp_state is not supported by this router")?;
+        off(MCAST_SNOOPING, "mcast_snooping is not supported by this router: groups are flooded")?;
+        off(MCAST_QUERIER, "mcast_querier is not supported by this router")?;
+        off(MCAST_STATS_ENABLED, "mcast_stats_enabled is not supported by this router")?;
+        off(VLAN_STATS_ENABLED, "vlan_stats_enabled is not supported by this router")?;
+        off(VLAN_STATS_PER_PORT, "vlan_stats_per_port is not supported by this router")?;
+        if let Some(time) = data.get(FORWARD_DELAY) {
+            self.forward_delay = time.u32();
+        }
+        let bounded = |kind: u16, least: u32, most: u32| match data.get(kind).map(|time| time.u32()) {
+            Some(time) if time < least * TICKS || time > most * TICKS => Err(RequestError::errno(ERANGE)),
+            time => Ok(time),
+        };
+        self.hello_time = bounded(HELLO_TIME, 1, 10)?.unwrap_or(self.hello_time);
+        self.max_age = bounded(MAX_AGE, 6, 40)?.unwrap_or(self.max_age);
+        if let Some(time) = data.get(AGEING_TIME) {
+            self.ageing_time = time.u32();
+        }
+        if let Some(priority) = data.get(PRIORITY) {
+            self.priority = priority.u16();
+        }
+        if let Some(on) = data.get(VLAN_FILTERING) {
+            self.vlan_filtering = on.u8() != 0;
+        }
+        if let Some(protocol) = data.get(VLAN_PROTOCOL) {
+            self.vlan_protocol = protocol.be16();
+            if !matches!(self.vlan_protocol, VLAN | SERVICE_VLAN) {
+                return Err(RequestError::errno(EPROTONOSUPPORT));
+            }
+        }
+        if let Some(pvid) = data.get(VLAN_DEFAULT_PVID).map(|pvid| pvid.u16()) {
+            if pvid >= 4095 {
+                return Err(RequestError::errno(EINVAL));
+            }
+            // Linux: `__br_vlan_set_default_pvid` is for a bridge that does not filter.
+            if pvid != self.default_pvid && self.vlan_filtering {
+                return Err(RequestError::errno(libc::EPERM));
+            }
+            self.default_pvid = pvid;
+        }
+        if let Some(mask) = data.get(GROUP_FWD_MASK) {
+            self.group_fwd_mask = group_mask(&mask)?;
+        }
+        Ok(data.get(FDB_FLUSH).is_some())
+    }
+
+    /// Its identifier, which is that of the root of its tree: it knows no other bridge.
+    fn id(&self, address: [u8; 6]) -> [u8; 8] {
+        let ([a, b], [c, d, e, f, g, h]) = (self.priority.to_be_bytes(), address);
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// Writes `IFLA_INFO_DATA`. Linux: `br_fill_info`.
+    pub fn write(&self, reply: &mut Reply<'_>, shown: Shown) {
+        let id = self.id(shown.id);
+        for timer in [HELLO_TIMER, TCN_TIMER, TOPOLOGY_CHANGE_TIMER, GC_TIMER] {
+            reply.u64_aligned(timer, 0, PAD);
+        }
+        reply.u32(FORWARD_DELAY, self.forward_delay);
+        reply.u32(HELLO_TIME, self.hello_time);
+        reply.u32(MAX_AGE, self.max_age);
+        reply.u32(AGEING_TIME, self.ageing_time);
+        reply.u32(STP_STATE, 0);
+        reply.u16(PRIORITY, self.priority);
+        reply.u8(VLAN_FILTERING, self.vlan_filtering.into());
+        reply.u16(GROUP_FWD_MASK, self.group_fwd_mask);
+        reply.attribute(BRIDGE_ID, &id);
+        reply.attribute(ROOT_ID, &id);
+        reply.u16(ROOT_PORT, 0);
+        reply.u32(ROOT_PATH_COST, 0);
+        reply.u8(TOPOLOGY_CHANGE, 0);
+        reply.u8(TOPOLOGY_CHANGE_DETECTED, 0);
+        reply.attribute(GROUP_ADDR, &[0x01, 0x80, 0xc2, 0, 0, 0]);
+        // struct br_boolopt_multi: none of three is on.
+        reply.attribute(MULTI_BOOLOPT, &[0_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat());
+        reply.u32(FDB_N_LEARNED, shown.learned);
+        reply.u32(FDB_MAX_LEARNED, 0);
+        reply.be16(VLAN_PROTOCOL, self.vlan_protocol);
+        reply.u16(VLAN_DEFAULT_PVID, self.default_pvid);
+        reply.u8(VLAN_STATS_ENABLED, 0);
+        reply.u8(VLAN_STATS_PER_PORT, 0);
+        write_multicast(reply);
+    }
+}
+
+/// What Linux begins with, but for snooping.
+fn write_multicast(reply: &mut Reply<'_>) {
+    reply.u8(MCAST_ROUTER, 1);
+    for kind in [MCAST_SNOOPING, MCAST_QUERY_USE_IFADDR, MCAST_QUERIER, MCAST_STATS_ENABLED] {
+        reply.u8(kind, 0);
+    }
+    reply.u32(MCAST_HASH_ELASTICITY, 16);
+    reply.u32(MCAST_HASH_MAX, 4096);
+    reply.u32(MCAST_LAST_MEMBER_CNT, 2);
+    reply.u32(MCAST_STARTUP_QUERY_CNT, 2);
+    reply.u8(MCAST_IGMP_VERSION, 2);
+    reply.u8(MCAST_MLD_VERSION, 1);
+    for (kind, interval) in [
+        (MCAST_LAST_MEMBER_INTVL, 100),
+        (MCAST_MEMBERSHIP_INTVL, 26000),
+        (MCAST_QUERIER_INTVL, 25500),
+        (MCAST_QUERY_INTVL, 12500),
+        (MCAST_QUERY_RESPONSE_INTVL, 1000),
+        (MCAST_STARTUP_QUERY_INTVL, 3125),
+    ] {
+        reply.u64_aligned(kind, interval, PAD);
+    }
+}
+
+fn group_mask(mask: &Attribute<'_>) -> Result<u16, RequestError> {
+    match mask.u16() {
+        bits if bits & RESTRICTED != 0 => Err(RequestError::errno(EINVAL)),
+        bits => Ok(bits),
+    }
+}
+
+const PORT_STATE: u16 = 1;
+const PORT_PRIORITY: u16 = 2;
+const PORT_COST: u16 = 3;
+const PORT_MODE: u16 = 4;
+const PORT_GUARD: u16 = 5;
+const PORT_PROTECT: u16 = 6;
+const PORT_FAST_LEAVE: u16 = 7;
+const PORT_LEARNING: u16 = 8;
+const PORT_UNICAST_FLOOD: u16 = 9;
+const PORT_PROXYARP: u16 = 10;
+const PORT_PROXYARP_WIFI: u16 = 12;
+const PORT_ROOT_ID: u16 = 13;
+const PORT_BRIDGE_ID: u16 = 14;
+const PORT_DESIGNATED_PORT: u16 = 15;
+const PORT_DESIGNATED_COST: u16 = 16;
+const PORT_ID: u16 = 17;
+const PORT_NO: u16 = 18;
+const PORT_TOPOLOGY_CHANGE_ACK: u16 = 19;
+const PORT_CONFIG_PENDING: u16 = 20;
+const PORT_MESSAGE_AGE_TIMER: u16 = 21;
+const PORT_FORWARD_DELAY_TIMER: u16 = 22;
+const PORT_HOLD_TIMER: u16 = 23;
+const PORT_FLUSH: u16 = 24;
+const PORT_MULTICAST_ROUTER: u16 = 25;
+const PORT_PAD: u16 = 26;
+const PORT_MCAST_FLOOD: u16 = 27;
+const PORT_MCAST_TO_UCAST: u16 = 28;
+const PORT_VLAN_TUNNEL: u16 = 29;
+const PORT_BCAST_FLOOD: u16 = 30;
+const PORT_GROUP_FWD_MASK: u16 = 31;
+const PORT_NEIGH_SUPPRESS: u16 = 32;
+const PORT_ISOLATED: u16 = 33;
+const PORT_MRP_RING_OPEN: u16 = 35;
+const PORT_MRP_IN_OPEN: u16 = 36;
+const PORT_MCAST_EHT_HOSTS_LIMIT: u16 = 37;
+const PORT_MCAST_EHT_HOSTS_CNT: u16 = 38;
+const PORT_LOCKED: u16 = 39;
+const PORT_MAB: u16 = 40;
+const PORT_MCAST_N_GROUPS: u16 = 41;
+const PORT_MCAST_MAX_GROUPS: u16 = 42;
+const PORT_NEIGH_VLAN_SUPPRESS: u16 = 43;
+
+/// The highest attribute of a port.
+const PORT_LAST: usize = 45;
+
+const PORT_POLICY: [Type; PORT_LAST] = policy(&[
+    (PORT_STATE, Type::U8),
+    (PORT_PRIORITY, Type::U16),
+    (PORT_COST, Type::U32),
+    (PORT_MODE, Type::U8),
+    (PORT_GUARD, Type::U8),
+    (PORT_PROTECT, Type::U8),
+    (PORT_FAST_LEAVE, Type::U8),
+    (PORT_LEARNING, Type::U8),
+    (PORT_UNICAST_FLOOD, Type::U8),
+    (PORT_PROXYARP, Type::U8),
+    (PORT_PROXYARP_WIFI, Type::U8),
+    (PORT_FLUSH, Type::Flag),
+    (PORT_MULTICAST_ROUTER, Type::U8),
+    (PORT_MCAST_FLOOD, Type::U8),
+    (PORT_MCAST_TO_UCAST, Type::U8),
+    (PORT_VLAN_TUNNEL, Type::U8),
+    (PORT_BCAST_FLOOD, Type::U8),
+    (PORT_GROUP_FWD_MASK, Type::U16),
+    (PORT_NEIGH_SUPPRESS, Type::U8),
+    (PORT_ISOLATED, Type::U8),
+    (34, Type::Unsupported), // IFLA_BRPORT_BACKUP_PORT
+    (PORT_MCAST_EHT_HOSTS_LIMIT, Type::Unsupported),
+    (PORT_LOCKED, Type::U8),
+    (PORT_MAB, Type::U8),
+    (PORT_MCAST_MAX_GROUPS, Type::Unsupported),
+    (PORT_NEIGH_VLAN_SUPPRESS, Type::U8),
+    (44, Type::Unsupported), // IFLA_BRPORT_BACKUP_NHID
+]);
+
+/// `BR_STATE_DISABLED`.
+pub const DISABLED: u8 = 0;
+/// `BR_STATE_LISTENING`.
+pub const LISTENING: u8 = 1;
+/// `BR_STATE_LEARNING`.
+pub const LEARNING: u8 = 2;
+/// `BR_STATE_FORWARDING`.
+pub const FORWARDING: u8 = 3;
+/// `BR_STATE_BLOCKING`.
+pub const BLOCKING: u8 = 4;
+
+/// A switch of a port: `BR_HAIRPIN_MODE`.
+pub const HAIRPIN: u16 = 1;
+/// `BR_BPDU_GUARD`.
+pub const GUARD: u16 = 2;
+/// `BR_ROOT_BLOCK`.
+pub const ROOT_BLOCK: u16 = 4;
+/// `BR_LEARNING`.
+pub const LEARNS: u16 = 8;
+/// `BR_FLOOD`.
+pub const FLOOD: u16 = 16;
+/// `BR_MCAST_FLOOD`.
+pub const MCAST_FLOOD: u16 = 32;
+/// `BR_BCAST_FLOOD`.
+pub const BCAST_FLOOD: u16 = 64;
+/// `BR_ISOLATED`.
+pub const ISOLATED: u16 = 128;
+
+/// Each with its attribute.
+const SWITCHES: [(u16, u16); 8] = [
+    (PORT_MODE, HAIRPIN),
+    (PORT_GUARD, GUARD),
+    (PORT_PROTECT, ROOT_BLOCK),
+    (PORT_LEARNING, LEARNS),
+    (PORT_UNICAST_FLOOD, FLOOD),
+    (PORT_MCAST_FLOOD, MCAST_FLOOD),
+    (PORT_BCAST_FLOOD, BCAST_FLOOD),
+    (PORT_ISOLATED, ISOLATED),
+];
+
+/// What cannot be switched on.
+const REFUSED: [(u16, &str); 9] = [
+    (PORT_FAST_LEAVE, "fastleave is not supported by this router"),
+    (PORT_PROXYARP, "proxy_arp is not supported by this router"),
+    (PORT_PROXYARP_WIFI, "proxy_arp_wifi is not supported by this router"),
+    (PORT_MCAST_TO_UCAST, "mcast_to_unicast is not supported by this router"),
+    (PORT_VLAN_TUNNEL, "vlan_tunnel is not supported by this router"),
+    (PORT_NEIGH_SUPPRESS, "neigh_suppress is not supported by this router"),
+    (PORT_LOCKED, "locked is not supported by this router"),
+    (PORT_MAB, "mab is not supported by this router"),
+    (PORT_NEIGH_VLAN_SUPPRESS, "neigh_vlan_suppress is not supported by this router"),
+];
+
+/// What makes a link a port of a bridge, but for the bridge and its VLANs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// [`FORWARDING`] and the others.
+    pub state: u8,
+    /// At most 63.
+    pub priority: u16,
+    /// Cost of the path by it, at least 1.
+    pub cost: u32,
+    /// [`HAIRPIN`] and the others.
+    pub switches: u16,
+    /// The link-local groups whose frames it forwards, a bit each.
+    pub group_fwd_mask: u16,
+    /// Its number in the bridge, from 1 on.
+    pub number: u16,
+}
+
+impl Port {
+    /// One as it is when it was just made: `new_nbp`.
+    pub const fn new(number: u16) -> Self {
+        Self {
+            state: DISABLED,
+            priority: 32,
+            cost: 100,
+            switches: LEARNS | FLOOD | MCAST_FLOOD | BCAST_FLOOD,
+            group_fwd_mask: 0,
+            number,
+        }
+    }
+
+    /// Whether a switch is on.
+    pub const fn has(&self, switch: u16) -> bool {
+        self.switches & switch != 0
+    }
+
+    /// Becomes what a request says in `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`; `open`: whether its link
+    /// is up. Whether its stations are to be forgotten. Linux: `br_setport`.
+    ///
+    /// # Errors
+    /// Those of Linux; `EOPNOTSUPP` for what the router does not have.
+    pub fn change(&mut self, data: &Attribute<'_>, open: bool) -> Result<bool, RequestError> {
+        let data: Attributes<'_, PORT_LAST> = data.parse_nested(&PORT_POLICY, Validate::Liberal)?;
+        for (kind, text) in REFUSED {
+            if let Some(on) = data.get(kind).filter(|on| on.u8() != 0) {
+                return Err(RequestError::new(EOPNOTSUPP, text).at(on.offset));
+            }
+        }
+        if let Some(router) = data.get(PORT_MULTICAST_ROUTER).filter(|router| router.u8() != 1) {
+            let text = "mcast_router is not supported by this router";
+            return Err(RequestError::new(EOPNOTSUPP, text).at(router.offset));
+        }
+        for (kind, switch) in SWITCHES {
+            if let Some(on) = data.get(kind) {
+                self.switches = self.switches & !switch | if on.u8() != 0 { switch } else { 0 };
+            }
+        }
+        if let Some(cost) = data.get(PORT_COST).map(|cost| cost.u32()) {
+            if cost == 0 || cost > 65535 {
+                return Err(RequestError::errno(ERANGE));
+            }
+            self.cost = cost;
+        }
+        if let Some(priority) = data.get(PORT_PRIORITY).map(|priority| priority.u16()) {
+            if priority > 63 {
+                return Err(RequestError::errno(ERANGE));
+            }
+            self.priority = priority;
+        }
+        if let Some(state) = data.get(PORT_STATE).map(|state| state.u8()) {
+            if state > BLOCKING {
+                return Err(RequestError::errno(EINVAL));
+            }
+            // Linux: `br_set_port_state`.
+            if !open {
+                return Err(RequestError::errno(libc::ENETDOWN));
+            }
+            self.state = state;
+        }
+        if let Some(mask) = data.get(PORT_GROUP_FWD_MASK) {
+            // Linux: `BR_GROUPFWD_MACPAUSE`.
+            if mask.u16() & 2 != 0 {
+                return Err(RequestError::errno(EINVAL));
+            }
+            self.group_fwd_mask = mask.u16();
+        }
+        Ok(data.get(PORT_FLUSH).is_some())
+    }
+
+    /// Writes what makes it a port of this bridge, whose identifier has this address. Linux: `br_port_fill_attrs`.
+    pub fn write(&self, reply: &mut Reply<'_>, bridge: &Bridge, address: [u8; 6]) {
+        let id = bridge.id(address);
+        let number = self.priority << 10 | self.number & 0x03ff;
+        reply.u8(PORT_STATE, self.state);
+        reply.u16(PORT_PRIORITY, self.priority);
+        reply.u32(PORT_COST, self.cost);
+        for (kind, switch) in SWITCHES {
+            reply.u8(kind, self.has(switch).into());
+        }
+        for (kind, _) in REFUSED {
+            reply.u8(kind, 0);
+        }
+        reply.attribute(PORT_ROOT_ID, &id);
+        reply.attribute(PORT_BRIDGE_ID, &id);
+        reply.u16(PORT_DESIGNATED_PORT, number);
+        reply.u16(PORT_DESIGNATED_COST, 0);
+        reply.u16(PORT_ID, number);
+        reply.u16(PORT_NO, self.number);
+        reply.u8(PORT_TOPOLOGY_CHANGE_ACK, 0);
+        reply.u8(PORT_CONFIG_PENDING, 0);
+        reply.u16(PORT_GROUP_FWD_MASK, self.group_fwd_mask);
+        reply.u8(PORT_MRP_RING_OPEN, 0);
+        reply.u8(PORT_MRP_IN_OPEN, 0);
+        for timer in [PORT_MESSAGE_AGE_TIMER, PORT_FORWARD_DELAY_TIMER, PORT_HOLD_TIMER] {
+            reply.u64_aligned(timer, 0, PORT_PAD);
+        }
+        reply.u8(PORT_MULTICAST_ROUTER, 1);
+        reply.u32(PORT_MCAST_EHT_HOSTS_LIMIT, 512);
+        reply.u32(PORT_MCAST_EHT_HOSTS_CNT, 0);
+        reply.u32(PORT_MCAST_N_GROUPS, 0);
+        reply.u32(PORT_MCAST_MAX_GROUPS, 0);
+    }
+}
