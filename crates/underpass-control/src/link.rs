@@ -147,9 +147,12 @@ impl Link {
         }
     }
 
-    /// The UDP port that it has open: that of a `bareudp` that is up.
-    pub fn opened(&self) -> Option<u16> {
-        self.tunnel.as_ref()?.parameters.bare.filter(|_| self.up()).map(|bare| bare.port)
+    /// The UDP port that it has open, and whether that is one of IPv6; `None`: of both. A `bareudp` has one while it is up, and so
+    /// does a VXLAN.
+    pub fn opened(&self) -> Option<(u16, Option<bool>)> {
+        let tunnel = self.tunnel.as_ref().filter(|_| self.up())?;
+        let bare = tunnel.parameters.bare.map(|bare| (bare.port, None));
+        bare.or_else(|| tunnel::vxlan::socket(tunnel).map(|(port, six, _)| (port, Some(six))))
     }
 
     /// The table of the VRF, if it is one.

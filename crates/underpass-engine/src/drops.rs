@@ -190,6 +190,8 @@ drops! {
     GreMalformed = "gre-malformed",
     /// A GUE header whose lengths, flags or positions contradict each other.
     GueMalformed = "gue-malformed",
+    /// A VXLAN header that is truncated, or with bits that have no meaning.
+    VxlanMalformed = "vxlan-malformed",
     /// A control message of GUE.
     GueControl = "gue-control",
     /// A queue of a qdisc is full, or the worker has no buffer to queue it.

@@ -1,10 +1,11 @@
 //! `IFLA_INFO_DATA` of tunnel devices. Linux: `include/uapi/linux/if_tunnel.h`, `net/ipv4/{ip_tunnel_core,ipip,ip_gre}.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
 //!
-//! Devices of GRE have the `IFLA_GRE_*` attributes, [`bareudp`] has its own, all others `IFLA_IPTUN_*`.
+//! Devices of GRE have the `IFLA_GRE_*` attributes, [`bareudp`] and [`vxlan`] have their own, all others `IFLA_IPTUN_*`.
 
 mod attributes;
 pub mod bareudp;
+pub mod vxlan;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,6 +17,7 @@ use crate::{RequestError, fou};
 
 pub use attributes::{check_ethernet, parse, write, write_parameters, write_six_rd};
 pub use bareudp::BareUdp;
+pub use vxlan::Vxlan;
 
 /// `ARPHRD_NONE`: the hardware type of a GRE device with external metadata, and of `bareudp`.
 pub const ARPHRD_NONE: u16 = 0xfffe;
@@ -39,11 +41,13 @@ pub enum Kind {
     Ip6GreTap,
     /// IPv4, IPv6 or MPLS in UDP, over IPv4 or IPv6 as routes say.
     BareUdp,
+    /// Ethernet in UDP, over IPv4 or over IPv6 as its addresses are.
+    Vxlan,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ipip,
         Self::Sit,
         Self::Gre,
@@ -52,6 +56,7 @@ impl Kind {
         Self::Ip6Gre,
         Self::Ip6GreTap,
         Self::BareUdp,
+        Self::Vxlan,
     ];
 
     /// `IFLA_INFO_KIND`.
@@ -65,6 +70,7 @@ impl Kind {
             Self::Ip6Gre => "ip6gre",
             Self::Ip6GreTap => "ip6gretap",
             Self::BareUdp => "bareudp",
+            Self::Vxlan => "vxlan",
         }
     }
 
@@ -73,7 +79,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether the outer header is IPv6. That of `bareudp` is what a route says.
+    /// Whether the outer header is IPv6. That of `bareudp` is what a route says, that of `vxlan` what its addresses say.
     pub const fn ipv6(self) -> bool {
         matches!(self, Self::Ip6Tnl | Self::Ip6Gre | Self::Ip6GreTap)
     }
@@ -85,7 +91,7 @@ impl Kind {
 
     /// Whether the device is an Ethernet one.
     pub const fn ethernet(self) -> bool {
-        matches!(self, Self::GreTap | Self::Ip6GreTap)
+        matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan)
     }
 
     /// `ARPHRD_*`.
@@ -94,7 +100,7 @@ impl Kind {
             Self::Ipip => libc::ARPHRD_TUNNEL,
             Self::Sit => libc::ARPHRD_SIT,
             Self::Gre => libc::ARPHRD_IPGRE,
-            Self::GreTap | Self::Ip6GreTap => libc::ARPHRD_ETHER,
+            Self::GreTap | Self::Ip6GreTap | Self::Vxlan => libc::ARPHRD_ETHER,
             Self::Ip6Tnl => libc::ARPHRD_TUNNEL6,
             Self::Ip6Gre => 823, // ARPHRD_IP6GRE
             Self::BareUdp => ARPHRD_NONE,
@@ -107,7 +113,7 @@ impl Kind {
             Self::Ipip => matches!(protocol, 0 | 4 | 137),
             Self::Sit => matches!(protocol, 0 | 4 | 41 | 137),
             Self::Ip6Tnl => matches!(protocol, 0 | 4 | 41),
-            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp => true,
+            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp | Self::Vxlan => true,
         }
     }
 }
@@ -273,6 +279,8 @@ pub struct Tunnel {
     pub flags: u32,
     /// What makes it a `bareudp`, if it is one.
     pub bare: Option<BareUdp>,
+    /// What makes it a VXLAN, if it is one.
+    pub vxlan: Option<Vxlan>,
 }
 
 impl Tunnel {
@@ -293,7 +301,7 @@ impl Tunnel {
                 Kind::Ipip => 4,
                 Kind::Sit => 41,
                 Kind::Gre | Kind::GreTap => 47,
-                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp => 0,
+                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan => 0,
             },
             input_flags: 0,
             output_flags: 0,
@@ -305,6 +313,7 @@ impl Tunnel {
             flow_info: 0,
             flags: 0,
             bare: None,
+            vxlan: None,
         }
     }
 
@@ -323,7 +332,7 @@ impl Tunnel {
 
     /// Bytes of the outer IP header.
     pub const fn ip_length(&self) -> u32 {
-        if self.kind.ipv6() { 40 } else { 20 }
+        if self.remote.is_ipv6() { 40 } else { 20 }
     }
 }
 

@@ -36,6 +36,7 @@ pub mod tcp;
 mod testing;
 pub mod udp;
 pub mod vlan;
+pub mod vxlan;
 
 pub use zerocopy::network_endian::{U16, U32};
 pub use zerocopy::{FromBytes, IntoBytes};

@@ -38,6 +38,8 @@ fn seed(name: &str) -> Vec<u8> {
              3c000502000201002b01de0731323334353637010300000 02c020001000000002001
              0db800000000000000000000000306000001deadbeef00010002000000000000000050022000346a0000"
         }
+        // `VXLAN(vni=0x123456,flags='Instance')/Ether(dst='02:00:00:00:00:01',src='02:00:00:00:00:02')`
+        "vxlan" => "08000000123456000200000000010200000000029000",
         // `ICMPExtensionHeader()/ICMPExtensionMPLS(stack=[MPLS(label=100,cos=5,s=0,ttl=1),
         // MPLS(label=300,cos=5,s=1,ttl=40)])` with the checksum of RFC 4884
         "icmp_extension" => "2000c9b0000c010100064a010012cb28",

@@ -33,6 +33,7 @@ from . import (  # noqa: F401
     tunnel_out,
     tunnel_qos,
     vlan,
+    vxlan,
 )
 from .frames import CASES
 

@@ -18,7 +18,7 @@ def tunnel(kind, options="", ends=None, base=BASE, before=(), after=()):
     """A tunnel tun1 and routes through it."""
     wide = kind.startswith("ip6")
     ends = (ENDS6 if wide else ENDS4) if ends is None else ends
-    ethernet = kind.endswith("tap")
+    ethernet = kind.endswith("tap") or kind == "vxlan"
     address = f"address {MAC} " if ethernet else ""
     lines = list(base) + list(before)
     lines += [

@@ -77,8 +77,15 @@ impl Dump for PortDump {
 
 /// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
 pub(crate) fn check_free(router: &Router, port: u16) -> Result<(), RequestError> {
-    let taken = router.fou.iter().any(|other| other.socket.port == port);
+    let opened = |link: &crate::Link| link.opened().is_some_and(|(own, _)| own == port);
+    let taken = is_taken(router, port, None) || router.links.iter().any(opened);
     if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
+}
+
+/// Whether foo-over-UDP has a port; `six`: of which family, `None` for either.
+pub(crate) fn is_taken(router: &Router, port: u16, six: Option<bool>) -> bool {
+    let mut own = router.fou.iter().map(|other| &other.socket);
+    own.any(|socket| socket.port == port && six.is_none_or(|six| six == ends(socket).0.is_ipv6()))
 }
 
 /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
@@ -94,7 +101,10 @@ fn check_fou(router: &Router, config: &Config) -> Result<(), RequestError> {
     if !local.is_unspecified() && !local.is_multicast() && !router.addresses.is_local(local) {
         return Err(RequestError::errno(EADDRNOTAVAIL));
     }
-    let opened = |link: &crate::Link| link.opened() == Some(socket.port);
+    let six = local.is_ipv6();
+    let opened = |link: &crate::Link| {
+        link.opened().is_some_and(|(port, family)| port == socket.port && family.is_none_or(|own| own == six))
+    };
     if router.fou.iter().any(|other| collide(socket, &other.socket)) || router.links.iter().any(opened) {
         return Err(RequestError::errno(EADDRINUSE));
     }

@@ -12,6 +12,7 @@ use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, pol
 use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
 use super::proxied::{change_tunnel, delete_devices, is_made, set_master};
+use super::tunnel::vxlan;
 use super::{Link, LinkKind, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
@@ -169,7 +170,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, RequestError> {
-        let opens = self.opens(link);
+        let (opens, rises) = (self.opens(link), self.rises(link));
         let mut link = link.clone();
         let families = self.attributes.get(libc::IFLA_AF_SPEC);
         if let Some(families) = &families {
@@ -202,6 +203,7 @@ impl<'a> Wanted<'a> {
             }
             if let Some(tunnel) = link.tunnel.as_ref().filter(|_| !new) {
                 tunnel.check_mtu(link.mtu)?;
+                vxlan::check_mtu(router, &link)?;
             }
             if !new {
                 vlan::check_mtu(router, &link)?;
@@ -240,6 +242,9 @@ impl<'a> Wanted<'a> {
             }
         }
         opens.map_or(Ok(()), |port| check_free(router, port))?;
+        if rises {
+            vxlan::check_free(router, &link)?;
+        }
         Ok(link)
     }
 

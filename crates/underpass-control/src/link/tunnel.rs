@@ -1,5 +1,5 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
-//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/bareudp.c`.
+//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/{bareudp,vxlan}`.
 
 pub(crate) mod compile;
 pub(crate) mod fallback;
@@ -8,6 +8,7 @@ pub(crate) mod publish;
 mod request;
 pub(crate) mod save;
 pub(crate) mod underlay;
+pub(crate) mod vxlan;
 
 pub use ioctl::tunnel_ioctl;
 pub(super) use request::{change, create};
@@ -65,7 +66,9 @@ impl Tunnel {
         let parameters = &self.parameters;
         let ethernet = if parameters.kind.ethernet() { ETHERNET } else { 0 };
         // The kind of encapsulation was checked when it was set.
-        parameters.ip_length() + parameters.gre_length() + self.encap.length().unwrap_or(0) + ethernet
+        let encap = self.encap.length().unwrap_or(0);
+        let vxlan = if parameters.vxlan.is_some() { vxlan::HEADERS } else { 0 };
+        parameters.ip_length() + parameters.gre_length() + encap + vxlan + ethernet
     }
 
     /// Bytes of what Linux counts as the link layer of its packets: of ip6gretap all outer headers, of others the outer
@@ -145,7 +148,7 @@ impl Tunnel {
                 key(own) == key(other)
             }
             Kind::Ip6Gre | Kind::Ip6GreTap => own.input_key == other.input_key,
-            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl | Kind::BareUdp => true,
+            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl | Kind::BareUdp | Kind::Vxlan => true,
         }
     }
 
@@ -162,7 +165,7 @@ impl Tunnel {
         let least = match self.parameters.kind {
             Kind::Ipip | Kind::Gre | Kind::Ip6Gre => 0,
             Kind::Sit => LEAST6,
-            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl | Kind::BareUdp => LEAST,
+            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl | Kind::BareUdp | Kind::Vxlan => LEAST,
         };
         (least, self.max_mtu)
     }
@@ -174,7 +177,8 @@ impl Tunnel {
     pub(super) fn check_mtu(&self, mtu: u32) -> Result<(), RequestError> {
         let parameters = &self.parameters;
         let (least, most) = match parameters.kind {
-            Kind::Sit | Kind::BareUdp => return Ok(()),
+            // What a VXLAN takes is for the link below to say.
+            Kind::Sit | Kind::BareUdp | Kind::Vxlan => return Ok(()),
             Kind::Ipip | Kind::Gre | Kind::GreTap => (LEAST, MOST - self.overhead()),
             Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => match parameters.protocol {
                 41 => (LEAST6, MOST6),
@@ -210,7 +214,8 @@ impl Tunnel {
 
     /// `IFLA_LINK`: the link that it is bound to, of kinds that can be.
     pub(super) fn lower(&self) -> Option<u32> {
-        self.parameters.bare.is_none().then_some(self.parameters.link)
+        let parameters = &self.parameters;
+        (parameters.bare.is_none() && parameters.vxlan.is_none()).then_some(parameters.link)
     }
 
     /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
@@ -304,8 +309,8 @@ struct Published {
     next_hop: Option<NextHopKey>,
     /// What the last compilation made.
     compiled: underpass_engine::tables::Tunnel,
-    /// The ports that a `bareudp` has open, of IPv4 and IPv6.
-    ports: Option<[FouPortId; 2]>,
+    /// The UDP ports that it has open: of a `bareudp` or a VXLAN.
+    ports: Vec<FouPortId>,
 }
 
 /// Tunnels that the packet path has, by the index of their link.
@@ -318,6 +323,8 @@ pub(crate) struct Tunnels {
     from_any: BTreeSet<u32>,
     /// The local addresses of those that have one, with the links.
     locals: BTreeSet<(Family, u128, u32)>,
+    /// The stations of VXLANs.
+    pub(super) stations: vxlan::Stations,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
     pub(super) loaded: [bool; 5],
 }

@@ -28,6 +28,7 @@ mod tunnel;
 mod tunnel_match;
 mod tunnels;
 mod vlan;
+mod vxlan;
 mod writer;
 
 pub use action::*;
@@ -46,10 +47,11 @@ pub use rule::*;
 pub use srv6::*;
 pub use tc_action::*;
 pub use tunnel::*;
-pub(crate) use tunnel_match::{Ingress, TunnelMatch};
+pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_vxlan};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
 pub use vlan::{Vlan, Vlans};
+pub use vxlan::{Ends, VXLAN_PORT, Vxlan};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
+use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp, vxlan};
 
 use crate::limiter::Nanos;
 
@@ -251,7 +251,7 @@ impl StoredTunnel {
 
 /// Whether a tunnel takes such packets.
 fn takes(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
-    if tunnel.kind.has_gre() {
+    if tunnel.kind.has_gre() || tunnel.kind.is_vxlan() {
         return tunnel.kind.carries_frames() == (inside == InnerProtocol::Frame);
     }
     match (tunnel.mode, inside) {
@@ -321,7 +321,7 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         open |= match tunnel.flow_label {
             None if inside == InnerProtocol::Ip6 => LABEL,
             // Linux's `udp_tunnel6_xmit_skb` writes the label that it is given.
-            _ if tunnel.kind.is_bare_udp() => 0,
+            _ if tunnel.kind.is_over_udp() => 0,
             None | Some(0) => HASH_LABEL,
             Some(_) => 0,
         };
@@ -360,6 +360,9 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         if outer.gue {
             gue_at = header.len() as u8;
             header.extend([0, inner, 0, 0]);
+        }
+        if let Some(vxlan) = &tunnel.vxlan {
+            header.extend(vxlan::header(vxlan.vni));
         }
         if outer.checksum {
             open |= UDP_SUM;

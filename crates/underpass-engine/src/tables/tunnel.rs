@@ -5,9 +5,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{LinkId, LookupId, NextHopId, TunnelId, Via};
+use super::{LinkId, LookupId, NextHopId, TunnelId, Via, Vxlan};
 
-/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp`, or what a route puts
+/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp|vxlan`, or what a route puts
 /// before its packets by such a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
@@ -46,8 +46,10 @@ pub struct Tunnel {
     pub copies_dscp: bool,
     /// Over IPv6: what comes in may have a source that is the router's own (`allow-localremote`).
     pub allows_local_remote: bool,
-    /// `encap fou|gue`, and `bareudp`: outer packets are UDP datagrams.
+    /// `encap fou|gue`, `bareudp` and `vxlan`: outer packets are UDP datagrams.
     pub udp: Option<TunnelUdp>,
+    /// What makes it a VXLAN, if it is one.
+    pub vxlan: Option<Vxlan>,
     /// `sit` without a remote address: where IPv6 destinations have an IPv4 address inside.
     pub sixrd: Option<Sixrd>,
     /// Where outer packets go: the remote address, looked up in the tables of the underlay. With an unspecified address
@@ -100,6 +102,10 @@ pub enum TunnelKind {
     Bareudp,
     /// The same over IPv6.
     Bareudp6,
+    /// IPv4, UDP and a VXLAN header (`vxlan`), with Ethernet frames inside: RFC 7348.
+    Vxlan,
+    /// The same over IPv6.
+    Vxlan6,
 }
 
 impl TunnelKind {
@@ -114,19 +120,32 @@ impl TunnelKind {
             Self::Ip6gre => "ip6gre",
             Self::Ip6gretap => "ip6gretap",
             Self::Bareudp | Self::Bareudp6 => "bareudp",
+            Self::Vxlan | Self::Vxlan6 => "vxlan",
         }
     }
 
     /// Whether the outer header is IPv6.
     #[inline(always)]
     pub const fn is_over_ipv6(self) -> bool {
-        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap | Self::Bareudp6)
+        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap | Self::Bareudp6 | Self::Vxlan6)
     }
 
     /// Whether it is `bareudp`.
     #[inline(always)]
     pub const fn is_bare_udp(self) -> bool {
         matches!(self, Self::Bareudp | Self::Bareudp6)
+    }
+
+    /// Whether it is a VXLAN.
+    #[inline(always)]
+    pub const fn is_vxlan(self) -> bool {
+        matches!(self, Self::Vxlan | Self::Vxlan6)
+    }
+
+    /// Whether its headers are those of UDP and of its own, whatever else may be put into UDP.
+    #[inline(always)]
+    pub const fn is_over_udp(self) -> bool {
+        self.is_bare_udp() || self.is_vxlan()
     }
 
     /// Whether there is a GRE header.
@@ -138,7 +157,7 @@ impl TunnelKind {
     /// Whether Ethernet frames are inside.
     #[inline(always)]
     pub const fn carries_frames(self) -> bool {
-        matches!(self, Self::Gretap | Self::Ip6gretap)
+        matches!(self, Self::Gretap | Self::Ip6gretap | Self::Vxlan | Self::Vxlan6)
     }
 }
 
@@ -302,7 +321,8 @@ impl TunnelRoute {
     }
 }
 
-/// A port that takes UDP datagrams with packets inside: of `ip fou add`, or of a `bareudp`.
+/// A port that takes UDP datagrams with packets inside: of `ip fou add`, or of a `bareudp` or
+/// `vxlan`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FouPort {
     /// The port, not 0.
@@ -328,4 +348,6 @@ pub enum FouPayload {
     Gue,
     /// A packet of this `bareudp`.
     Device(TunnelId),
+    /// A frame of the VXLAN that its header names.
+    Vxlan,
 }

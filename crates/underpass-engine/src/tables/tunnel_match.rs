@@ -70,10 +70,18 @@ impl Class {
 
 /// What a tunnel is found by, and the place of its chain.
 pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
+    if let (Some(vxlan), Some(udp)) = (&tunnel.vxlan, tunnel.udp) {
+        return Some((Class::Both, of_vxlan(vxlan.vni, udp.destination_port)));
+    }
     let class = Class::of(tunnel)?;
     let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
     let tunnel_match = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
     Some((class, class.seen(normal(tunnel.kind, tunnel_match))))
+}
+
+/// What a VXLAN is found by: its network and its port, whatever addresses a datagram has.
+pub(crate) const fn of_vxlan(vni: u32, port: u16) -> TunnelMatch {
+    TunnelMatch { local: port as u128, remote: 0, key: Some(vni) }
 }
 
 /// Over IPv6 no key is key 0, as in Linux.

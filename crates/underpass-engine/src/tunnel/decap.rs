@@ -162,7 +162,7 @@ impl<A: Family> OuterFast<A> {
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,
-            FouPayload::Device(_) => return None,
+            FouPayload::Device(_) | FouPayload::Vxlan => return None,
             FouPayload::Gue => match *bytes.get(self.at..)?.first_chunk::<GUE>()? {
                 [0, protocol, 0, 0] => {
                     self.at += GUE;
@@ -371,7 +371,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         Verdict::drop(reason)
     };
     // What is not the tunnel's, for Linux, is no error of the tunnel's either.
-    if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
+    if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_over_udp() {
         return Verdict::drop(DropReason::TunnelPayload);
     }
     if tunnel.kind == TunnelKind::Ip6tnl
@@ -401,8 +401,11 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
         return refuse(reason);
     }
-    // Linux counts the header of the frame by one of the two devices only.
-    let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
+    // Linux counts the header of the frame by one of the two devices of GRE only.
+    let uncounted = match tunnel.kind {
+        TunnelKind::Ip6gretap | TunnelKind::Vxlan | TunnelKind::Vxlan6 => ethernet::Header::LEN,
+        _ => 0,
+    };
     let bytes = meta.packet.len().saturating_sub(uncounted) as u64;
     let received = Count { packets: 1, bytes, errors: 0 };
     path.counters.add_link(tunnel.link, Direction::Receive, received);

@@ -1,5 +1,7 @@
 //! Into a tunnel: Linux's `ip_tunnel_xmit`, `ipip6_tunnel_xmit` and `ip6_tnl_xmit`.
 
+use std::net::IpAddr;
+
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
@@ -21,6 +23,7 @@ use crate::tunnel::outer::{
 };
 use crate::tunnel::outer_address::{is_from_remote, is_own_remote, remote_of, source_of};
 use crate::tunnel::too_long::{comes_through, is_narrow};
+use crate::tunnel::vxlan::send_to_ends;
 use crate::tunnel::{ecn_outside, limit};
 use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;
@@ -415,7 +418,23 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
+    (id, inside): (TunnelId, Inside),
+    trace: &mut T,
+) -> Verdict {
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+    match tunnel.and_then(|tunnel| Some((tunnel, tunnel.config.vxlan.as_ref()?))) {
+        Some(vxlan) => send_to_ends(path, view, meta, (id, inside), vxlan, trace),
+        None => encapsulate_to(path, view, meta, (id, inside), None, trace),
+    }
+}
+
+/// The same to another end than the tunnel's own, if one is given.
+pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
     (id, Inside { protocol: inside, at, heir }): (TunnelId, Inside),
+    end: Option<IpAddr>,
     trace: &mut T,
 ) -> Verdict {
     let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
@@ -453,7 +472,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     if let Err(error) = meta.encapsulate_again().and_then(|()| reserve_headroom(path, meta, room, trace)) {
         return refuse_out(path, tunnel, error.reason());
     }
-    let Some(remote) = remote_of(tunnel, meta.packet.bytes()) else {
+    let Some(remote) = end.or_else(|| remote_of(tunnel, meta.packet.bytes())) else {
         let external = tunnel.config.role == TunnelRole::External;
         // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
         let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
@@ -475,7 +494,7 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
             false => Verdict::drop(DropReason::TunnelRemote),
         };
     };
-    let resolved = tunnel.template(inside).next_hop;
+    let resolved = tunnel.template(inside).next_hop.filter(|_| remote == tunnel.config.remote);
     let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
     let source = source_of(view, tunnel, &via, meta.packet.bytes());
     // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router

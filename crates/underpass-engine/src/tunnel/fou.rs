@@ -1,10 +1,10 @@
-//! Foo-over-UDP, GUE and `bareudp`: what is inside a datagram for one of their ports. Linux: `fou_udp_recv`,
-//! `gue_udp_recv`, `bareudp_udp_encap_recv`.
+//! Foo-over-UDP, GUE, `bareudp` and VXLAN: what is inside a datagram for one of their ports. Linux: `fou_udp_recv`,
+//! `gue_udp_recv`, `bareudp_udp_encap_recv`, `vxlan_rcv`.
 
 use std::net::IpAddr;
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::{FromBytes, gue, protocol, udp};
+use underpass_packet::{FromBytes, gue, protocol, udp, vxlan};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
@@ -13,6 +13,7 @@ use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, Tu
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
 use crate::tunnel::find::{Found, Outer};
+use crate::tunnel::vxlan::{device_of, learn};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
 use crate::worker::view::View;
@@ -38,13 +39,13 @@ pub(crate) enum Taken<'a> {
     Nothing,
     /// What is inside has another outer header, or a tunnel of its own.
     Headers,
-    /// It is a `bareudp`'s.
+    /// It is a `bareudp`'s, or a VXLAN's.
     All(Found<'a>),
     /// It is for the `bareudp` that this link is, which does not carry it.
     Refused(LinkId),
 }
 
-/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP or a `bareudp`.
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP a `bareudp` or a VXLAN.
 pub(crate) fn take_datagram<'a>(
     view: &View<'a>,
     packet: &mut Packet,
@@ -79,14 +80,14 @@ pub(crate) fn take_datagram<'a>(
         }
     }
     let (at, len) = (outer.at + udp::Header::LEN, inside.len());
-    let mut gue_len = 0;
+    let mut own_len = 0;
     let mut complete = None;
     let mut device = None;
     outer.protocol = match payload {
         FouPayload::Protocol(protocol) => protocol,
         FouPayload::Gue => {
             let gue = gue::View::parse(inside).map_err(|_| DropReason::GueMalformed)?;
-            gue_len = inside.len() - gue.payload.len();
+            own_len = inside.len() - gue.payload.len();
             complete = gue.remote_checksum;
             match gue.content {
                 gue::Content::Data(protocol) => protocol,
@@ -100,21 +101,33 @@ pub(crate) fn take_datagram<'a>(
             if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay) {
                 return Ok(Taken::Nothing);
             }
-            device = Some((tunnel, inside.first().map(|first| first >> 4)));
+            device = Some((tunnel, bare(tunnel.mode, inside.first().map(|first| first >> 4))));
+            protocol::UDP
+        }
+        FouPayload::Vxlan => {
+            let tunnel = device_of(view, outer, ingress, (destination.1, inside))?;
+            // As above.
+            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay) {
+                return Ok(Taken::Nothing);
+            }
+            let frame = inside.get(vxlan::LEN..).unwrap_or_default();
+            learn(view, tunnel, outer, frame, header.has_checksum())?;
+            own_len = vxlan::LEN;
+            device = Some((tunnel, Some((InnerProtocol::Frame, true))));
             protocol::UDP
         }
     };
     packet.truncate(at + len);
-    if packet.offload().is_some_and(|offload| offload.start < at + gue_len) {
+    if packet.offload().is_some_and(|offload| offload.start < at + own_len) {
         // It was that of the datagram.
         packet.clear_offload();
     }
-    outer.at = at + gue_len;
-    if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + gue_len..)) {
+    outer.at = at + own_len;
+    if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + own_len..)) {
         remote.complete(inside).map_err(|_| DropReason::GueMalformed)?;
     }
-    let Some((tunnel, version)) = device else { return Ok(Taken::Headers) };
-    Ok(match bare(tunnel.mode, version) {
+    let Some((tunnel, inside)) = device else { return Ok(Taken::Headers) };
+    Ok(match inside {
         Some((inside, taken)) => Taken::All(Found { tunnel, inside, at: outer.at, taken }),
         None => Taken::Refused(tunnel.link),
     })
@@ -134,11 +147,12 @@ fn bare(mode: TunnelMode, version: Option<u8>) -> Option<(InnerProtocol, bool)> 
     }
 }
 
-/// The ports of a `bareudp`'s datagram, in which a packet begins at `at`.
+/// The ports of a `bareudp`'s or a VXLAN's datagram, in which a packet begins at `at`.
 pub(crate) fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u16, u16) {
-    let udp = at.checked_sub(udp::Header::LEN).and_then(|at| packet.bytes().get(at..));
+    let own = if tunnel.kind.is_vxlan() { vxlan::LEN } else { 0 };
+    let udp = at.checked_sub(udp::Header::LEN + own).and_then(|at| packet.bytes().get(at..));
     match udp.map(udp::Header::ref_from_prefix) {
-        Some(Ok((header, _))) if tunnel.kind.is_bare_udp() => {
+        Some(Ok((header, _))) if tunnel.kind.is_over_udp() => {
             (header.source_port.get(), header.destination_port.get())
         }
         _ => (0, 0),

@@ -14,6 +14,7 @@ pub(crate) mod outer_address;
 pub(crate) mod path_mtu;
 pub(crate) mod relay;
 pub(crate) mod too_long;
+pub(crate) mod vxlan;
 
 use underpass_packet::ipv4;
 

@@ -57,7 +57,7 @@ pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
 
 /// Whether a tunnel over IPv6 has come to send to an address of the router's own, where it may not (`allow-localremote`).
 pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
-    let sends = tunnel.kind.is_bare_udp() || tunnel.config.allows_local_remote;
+    let sends = tunnel.kind.is_over_udp() || tunnel.config.allows_local_remote;
     match remote {
         IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.underlay, remote),
         _ => false,
@@ -70,11 +70,11 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (bits >> 32 == 0 && bits > 1).then(|| Ipv4Addr::from_bits(bits as u32))
 }
 
-/// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 only the
-/// former.
+/// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 the latter is for
+/// VXLANs alone.
 pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
     let chosen = tunnel.config.sends_from();
-    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
+    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() && !tunnel.kind.is_vxlan() {
         return chosen;
     }
     let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);
@@ -87,6 +87,11 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
     let egress = egress.and_then(|link| view.link(link));
     let own = view.own_lookup(via.lookup);
     let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
+    if tunnel.kind.is_over_ipv6() {
+        let source =
+            egress.and_then(|link| link.source6).or_else(|| instance().find_map(|link| link.source6));
+        return source.unwrap_or(Ipv6Addr::UNSPECIFIED).into();
+    }
     let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
     source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
 }

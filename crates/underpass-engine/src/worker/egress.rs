@@ -169,7 +169,9 @@ fn reports_no_way(view: &View<'_>, tunnel: TunnelId) -> bool {
         | TunnelKind::Gre
         | TunnelKind::Gretap
         | TunnelKind::Bareudp
-        | TunnelKind::Bareudp6 => false,
+        | TunnelKind::Bareudp6
+        | TunnelKind::Vxlan
+        | TunnelKind::Vxlan6 => false,
     })
 }
 

@@ -53,6 +53,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         copies_dscp: false,
         allows_local_remote: false,
         udp: None,
+        vxlan: None,
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,

@@ -149,6 +149,9 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Requ
             six_rd: None,
         });
     }
+    if kind == Kind::Vxlan {
+        return Ok(Described { tunnel: vxlan::create(data)?, encap: None, six_rd: None });
+    }
     let Some(data) = data else { return Ok(Described { tunnel, encap: None, six_rd: None }) };
     let [iptun, iptun6, gre, gre6] = &POLICIES;
     let policy = match (kind.gre(), kind.ipv6()) {
@@ -270,6 +273,9 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &Six
     if let Some(bare) = &tunnel.bare {
         return bare.write(reply);
     }
+    if let Some(device) = &tunnel.vxlan {
+        return vxlan::write(reply, tunnel, device);
+    }
     write_parameters(reply, tunnel);
     if tunnel.kind == Kind::Sit {
         write_six_rd(reply, six_rd);
@@ -338,7 +344,7 @@ mod tests {
     use crate::encap::tests::{as_attribute, written};
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        // `bareudp` is read and written in its own file.
+        // `bareudp` and `vxlan` are read and written in files of their own.
         prop::sample::select(&Kind::ALL[..7])
     }
 

@@ -10,14 +10,14 @@ use underpass_packet::{
     ethernet, gre, gue, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
-    mpls, ndisc, rpl, srh, tcp, udp, vlan,
+    mpls, ndisc, rpl, srh, tcp, udp, vlan, vxlan,
 };
 
 /// Reads bytes, and says whether the parser took them.
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 18] = [
+pub const ALL: [(&str, Exercise); 19] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
@@ -36,6 +36,7 @@ pub const ALL: [(&str, Exercise); 18] = [
     ("tcp", tcp),
     ("udp", udp),
     ("vlan", vlan),
+    ("vxlan", vxlan),
 ];
 
 /// That `part` lies at `offset` of `whole`: the very bytes, not equal ones elsewhere. Of no bytes, only
@@ -502,5 +503,12 @@ pub fn ndisc(bytes: &[u8]) -> bool {
     if let Some(mac) = view.link_layer() {
         assert!(view.options().any(|option| option.value == mac));
     }
+    true
+}
+
+pub fn vxlan(bytes: &[u8]) -> bool {
+    let Ok((vni, frame)) = vxlan::parse(bytes) else { return false };
+    assert_at(bytes, vxlan::LEN, frame);
+    assert_eq!(bytes[..vxlan::LEN], vxlan::header(vni));
     true
 }

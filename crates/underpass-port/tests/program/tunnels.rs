@@ -103,6 +103,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
         copies_dscp: random.below(15) == 0 && kind == TunnelKind::Ip6tnl,
         allows_local_remote: random.below(6) == 0,
         udp: (random.below(2) == 0).then_some(outer),
+        vxlan: None,
         sixrd: None,
         via: Via {
             address: remote,

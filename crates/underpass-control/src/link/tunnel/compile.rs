@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    FouPayload, FouPort, GreFields, LinkId, LookupId, NextHopId, Sixrd, SourcePort, TunnelBound, TunnelKind,
-    TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
+    DEFAULT_TTL, FouPayload, FouPort, GreFields, LinkId, LookupId, NextHopId, Sixrd, SourcePort, TunnelBound,
+    TunnelKind, TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
 use underpass_netlink::fou;
 use underpass_netlink::tunnel::{
@@ -13,7 +13,7 @@ use underpass_netlink::tunnel::{
     Kind, bareudp,
 };
 
-use super::Tunnel;
+use super::{Tunnel, vxlan};
 use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
@@ -33,6 +33,8 @@ const fn kind(kind: Kind, over6: bool) -> TunnelKind {
         Kind::Ip6GreTap => TunnelKind::Ip6gretap,
         Kind::BareUdp if over6 => TunnelKind::Bareudp6,
         Kind::BareUdp => TunnelKind::Bareudp,
+        Kind::Vxlan if over6 => TunnelKind::Vxlan6,
+        Kind::Vxlan => TunnelKind::Vxlan,
     }
 }
 
@@ -72,6 +74,9 @@ fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
             0 => TunnelTos::Fixed(class),
             _ => TunnelTos::Inherit(class),
         }
+    } else if parameters.vxlan.is_some() && parameters.tos != 1 {
+        // Linux: `vxlan_xmit_one`, for which no other TOS says that it is that of the packet.
+        TunnelTos::Fixed(parameters.tos)
     } else if parameters.tos & 1 != 0 {
         TunnelTos::Inherit(parameters.tos & !1)
     } else {
@@ -132,7 +137,7 @@ fn bound_to(router: &mut Router, link: u32) -> TunnelBound {
 pub(super) fn outer_oif(router: &Router, parameters: &tunnel::Tunnel) -> u32 {
     let link = parameters.link;
     let within = match parameters.kind {
-        Kind::Ipip | Kind::Gre | Kind::GreTap => l3mdev_table(router, link).is_some(),
+        Kind::Ipip | Kind::Gre | Kind::GreTap | Kind::Vxlan => l3mdev_table(router, link).is_some(),
         _ => router.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
     };
     if within { 0 } else { link }
@@ -298,6 +303,7 @@ pub(super) fn compile_tunnel(
 ) -> underpass_engine::tables::Tunnel {
     let parameters = &tunnel.parameters;
     let flag = |flag: u32| parameters.flags & flag != 0;
+    let bound = parameters.link != 0 && parameters.vxlan.is_none();
     underpass_engine::tables::Tunnel {
         link,
         kind: kind(parameters.kind, parameters.remote.is_ipv6()),
@@ -309,26 +315,35 @@ pub(super) fn compile_tunnel(
         },
         local: parameters.local,
         remote: parameters.remote,
-        bound: if parameters.link == 0 { None } else { Some(bound_to(router, parameters.link)) },
+        bound: bound.then(|| bound_to(router, parameters.link)),
         receive: fields(parameters.input_flags, parameters.input_key),
         transmit: fields(parameters.output_flags, parameters.output_key),
-        ttl: (parameters.ttl != 0 || parameters.bare.is_some()).then_some(parameters.ttl),
+        ttl: match (parameters.ttl, &parameters.vxlan) {
+            (0, Some(vxlan)) => (!vxlan.ttl_inherit).then_some(DEFAULT_TTL),
+            (ttl, _) => (ttl != 0 || parameters.bare.is_some()).then_some(ttl),
+        },
         tos: tos(parameters),
-        flow_label: (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
-        dont_fragment: parameters.pmtudisc,
-        ignore_df: parameters.ignore_df || parameters.bare.is_some(),
+        flow_label: match &parameters.vxlan {
+            Some(vxlan) => Some(vxlan.label),
+            None => (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
+        },
+        dont_fragment: parameters.pmtudisc || parameters.vxlan.is_some_and(|vxlan| vxlan.dont_fragment),
+        ignore_df: parameters.ignore_df || parameters.bare.is_some() || parameters.vxlan.is_some(),
         encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
             .then_some(parameters.encap_limit),
         copies_dscp: flag(IP6_COPY_DSCP),
         allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
-        udp: match &parameters.bare {
-            Some(bare) => Some(bare_udp(bare, parameters)),
-            None => udp(&tunnel.encap, parameters.kind.ipv6()),
+        udp: match (&parameters.bare, &parameters.vxlan) {
+            (Some(bare), _) => Some(bare_udp(bare, parameters)),
+            (None, Some(vxlan)) => Some(vxlan::udp(vxlan, parameters.remote.is_ipv6())),
+            (None, None) => udp(&tunnel.encap, parameters.kind.ipv6()),
         },
+        vxlan: None,
         sixrd: six_rd(tunnel),
         via,
         underlay: underlay_lookup(router, parameters.link),
-        source: outer_source(router, parameters, given),
+        // That of a VXLAN is chosen as if a route had given its addresses.
+        source: outer_source(router, parameters, given || parameters.vxlan.is_some()),
     }
 }
 

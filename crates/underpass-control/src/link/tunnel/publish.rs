@@ -7,12 +7,12 @@ use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT};
 
 use super::compile::{compile_tunnel, underlay};
-use super::{Published, Tunnel};
+use super::{Published, Tunnel, vxlan};
+use crate::Router;
 use crate::route::compile::recompile_routes_by;
 use crate::route::next_hop::release_next_hop;
 use crate::route::{Family, Prefix, bits};
 use crate::tc::action::tunnel_key::publish_keys;
-use crate::{Link, Router};
 
 impl Tunnel {
     /// The tunnel that a route makes of a device with external metadata; `None` if the addresses are not of its family.
@@ -50,7 +50,9 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let Some(link) = router.links.get(index) else { return };
     let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
     let (via, next_hop) = underlay(router, &tunnel.parameters);
+    let vxlan = vxlan::compile(router, index, &tunnel);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
+    let compiled = underpass_engine::tables::Tunnel { vxlan, ..compiled };
     let place = |address: IpAddr| (Family::of(address), bits(address), index);
     router.tunnels.remotes.insert(place(compiled.remote));
     if compiled.local.is_unspecified() {
@@ -86,7 +88,7 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
         }
         None => {
             let id = router.engine.add_tunnel(compiled.clone());
-            router.tunnels.by_link.insert(index, Published { id, next_hop, compiled, ports: None });
+            router.tunnels.by_link.insert(index, Published { id, next_hop, compiled, ports: Vec::new() });
             publish_keys(router);
             None
         }
@@ -97,26 +99,28 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     open_ports(router, index);
 }
 
-/// Opens the ports of a `bareudp` that is up, or closes those of one that is not.
+/// Opens the ports of a `bareudp` or a VXLAN that is up, or closes those of one that is not.
 fn open_ports(router: &mut Router, index: u32) {
-    let opened = router.links.get(index).and_then(Link::opened);
+    const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let device = router.links.get(index).filter(|link| link.up()).and_then(|link| link.tunnel.clone());
     let Some(published) = router.tunnels.by_link.get_mut(&index) else { return };
-    let tunnel = published.id;
-    match (opened, published.ports) {
-        (Some(port), None) => {
-            let families = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-            let open = |local: IpAddr| {
-                let payload = FouPayload::Device(tunnel);
+    let [four, six] = ANY;
+    let wanted = match device.as_deref().map(|device| (device.parameters.bare, vxlan::socket(device))) {
+        Some((Some(bare), _)) => Some((bare.port, &ANY[..], FouPayload::Device(published.id))),
+        Some((None, Some((port, true, _)))) => Some((port, &[six][..], FouPayload::Vxlan)),
+        Some((None, Some((port, false, _)))) => Some((port, &[four][..], FouPayload::Vxlan)),
+        _ => None,
+    };
+    match wanted {
+        Some((port, locals, payload)) if published.ports.is_empty() => {
+            let open = |&local: &IpAddr| {
                 let any = FouPort { port, ipv6: local.is_ipv6(), local, peer: None, bound: None, payload };
                 router.engine.add_fou_port(any)
             };
-            published.ports = Some(families.map(open));
+            published.ports = locals.iter().map(open).collect();
         }
-        (None, Some(ports)) => {
-            published.ports = None;
-            ports.into_iter().for_each(|port| router.engine.remove_fou_port(port));
-        }
-        _ => {}
+        None => published.ports.drain(..).for_each(|port| router.engine.remove_fou_port(port)),
+        Some(_) => {}
     }
 }
 
@@ -131,7 +135,8 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
         bits(published.compiled.local),
         index,
     ));
-    published.ports.into_iter().flatten().for_each(|port| router.engine.remove_fou_port(port));
+    router.tunnels.stations.forget(index);
+    published.ports.into_iter().for_each(|port| router.engine.remove_fou_port(port));
     publish_keys(router);
     router.engine.remove_tunnel(published.id);
     if let Some(held) = published.next_hop {

@@ -7,7 +7,7 @@ use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::underlay::{same_tunnel, tunnel_mtu, underlay_link};
-use super::{Tunnel, first_flags};
+use super::{Tunnel, first_flags, vxlan};
 use crate::Router;
 use crate::link::proxied::is_making;
 use crate::link::{Link, LinkKind};
@@ -42,6 +42,10 @@ pub(crate) fn create(
         link.mtu = mtu.unwrap_or(link.mtu);
         return Ok(link);
     }
+    if kind == Kind::Vxlan {
+        link.mtu = vxlan::mtu(router, &made, mtu);
+        return Ok(link);
+    }
     if let Some(mtu) = mtu {
         link.mtu = match kind {
             Kind::Ipip | Kind::Gre | Kind::GreTap => mtu.clamp(super::LEAST, super::MOST - made.overhead()),
@@ -60,11 +64,12 @@ pub(super) fn measured(router: &Router, link: Link, tunnel: &Tunnel) -> Link {
     let mtu = match made.parameters.kind {
         // Whatever the headers take, and whatever the encapsulation.
         Kind::BareUdp => 1500,
+        Kind::Vxlan => vxlan::mtu(router, &made, None),
         Kind::Sit => 1480,
         _ => made.default_mtu(),
     };
     let mut link = Link { flags: first_flags(&made.parameters) as u32, mtu, ..link };
-    if made.parameters.kind != Kind::BareUdp {
+    if !matches!(made.parameters.kind, Kind::BareUdp | Kind::Vxlan) {
         adjust(router, &mut link, &mut made, true);
     }
     Link { tunnel: Some(Box::new(made)), ..link }
@@ -74,6 +79,9 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError>
     let parameters = described.tunnel;
     let encap = described.encap.unwrap_or_default();
     let length = encap.length()?;
+    if parameters.vxlan.is_some() {
+        return vxlan::build(router, parameters);
+    }
     check(router, &parameters)?;
     if let Some(bare) = &parameters.bare {
         return build_bare(router, described, bare);
@@ -177,6 +185,9 @@ pub(crate) fn change(
     if old.parameters.bare.is_some() {
         return Err(RequestError::errno(EOPNOTSUPP));
     }
+    if old.parameters.vxlan.is_some() {
+        return vxlan::change(router, (link, old), data);
+    }
     if old.fallback {
         return Err(RequestError::errno(EINVAL));
     }
@@ -218,7 +229,7 @@ pub(crate) fn change(
         }
         Kind::Ip6Tnl => adjust(router, &mut changed, &mut new, true),
         Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &mut new, !mtu),
-        Kind::BareUdp => {}
+        Kind::BareUdp | Kind::Vxlan => {}
     }
     changed.tunnel = Some(new);
     Ok(changed)
@@ -236,7 +247,7 @@ fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<
         Kind::Gre if old.same(parameters) => true,
         Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
         Kind::Gre => to_point == named && !broadcast,
-        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp => true,
+        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan => true,
     };
     if !fits || parameters.external && !old.parameters.external {
         return Err(invalid);

@@ -40,6 +40,10 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         words.when(multiproto, "multiproto");
         return words;
     }
+    if let Some(device) = &parameters.vxlan {
+        super::vxlan::words(save, &mut words, parameters, device);
+        return words;
+    }
     let tunnel::Tunnel {
         kind: _,
         link,
@@ -60,6 +64,7 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         flow_info,
         flags,
         bare: _,
+        vxlan: _,
     } = *parameters;
     if external {
         words.add("external");
@@ -117,7 +122,9 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         (Kind::Ipip | Kind::Sit, 137) => words.pair("mode", "mplsip"),
         (Kind::Ip6Tnl, 4) => words.pair("mode", "ipip6"),
         (Kind::Ip6Tnl, 41) => words.pair("mode", "ip6ip6"),
-        (Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp, _) => &mut words,
+        (Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan, _) => {
+            &mut words
+        }
         (Kind::Ipip | Kind::Sit | Kind::Ip6Tnl, other) => {
             save.left_out(format!("the protocol {other} of the tunnel {name}"));
             &mut words

@@ -1,0 +1,201 @@
+//! VXLAN devices: what a request makes of one, its UDP port, and what the packet path has of it. Linux:
+//! `drivers/net/vxlan/vxlan_core.c`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use libc::{EADDRINUSE, EEXIST, EINVAL, ENODEV};
+use underpass_engine::l2::fdb::Fdb;
+use underpass_engine::tables::{self, Ends, SourcePort, TunnelUdp};
+use underpass_netlink::tunnel::{self, Vxlan};
+use underpass_netlink::{Attribute, RequestError};
+
+use super::{LEAST, MOST, Tunnel, UDP};
+use crate::link::Link;
+use crate::save::{Save, Words};
+use crate::{Router, fou};
+
+/// Bytes of the headers of UDP and of VXLAN.
+pub(super) const HEADERS: u32 = UDP + 8;
+
+/// What is known of the stations of all VXLANs.
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    /// The other ends, which have numbers.
+    ends: Arc<Ends>,
+    /// The stations of each, by the index of its link.
+    of: BTreeMap<u32, Arc<Fdb>>,
+}
+
+impl Stations {
+    /// Forgets those of a link that is no more.
+    pub(super) fn forget(&mut self, link: u32) {
+        self.of.remove(&link);
+    }
+}
+
+/// A device that a request describes. Linux: `vxlan_config_validate`, `vxlan_dev_configure`.
+///
+/// # Errors
+/// `EEXIST`: another one has this network and this port. `ENODEV`: there is no such link below it.
+pub(super) fn build(router: &Router, parameters: tunnel::Tunnel) -> Result<Tunnel, RequestError> {
+    check(router, &parameters, None)?;
+    Ok(Tunnel {
+        parameters,
+        encap: tunnel::Encap::default(),
+        six_rd: tunnel::SixRd::default(),
+        max_mtu: MOST,
+        fallback: false,
+        link_layer: None,
+    })
+}
+
+fn check(router: &Router, parameters: &tunnel::Tunnel, own: Option<u32>) -> Result<(), RequestError> {
+    if parameters.link != 0 && router.links.get(parameters.link).is_none() {
+        return Err(RequestError::new(ENODEV, "Invalid local interface, device not found"));
+    }
+    let place = |tunnel: &tunnel::Tunnel| {
+        let vxlan = tunnel.vxlan?;
+        Some((vxlan.vni, vxlan.port, vxlan.takes_unsummed6, tunnel.remote.is_ipv6()))
+    };
+    let mut others = router.links.iter().filter(|link| Some(link.index) != own);
+    let same =
+        |link: &Link| link.tunnel.as_ref().is_some_and(|other| place(&other.parameters) == place(parameters));
+    if others.any(same) {
+        return Err(RequestError::new(EEXIST, "A VXLAN device with the specified VNI already exists"));
+    }
+    Ok(())
+}
+
+/// The longest packet inside that the link below has room for, if there is one.
+fn room(router: &Router, tunnel: &Tunnel) -> Option<u32> {
+    let lower = router.links.get(tunnel.parameters.link)?;
+    Some(lower.mtu.saturating_sub(tunnel.overhead()).max(LEAST))
+}
+
+/// The MTU of a device that is made, or changed while it has this one.
+pub(super) fn mtu(router: &Router, tunnel: &Tunnel, given: Option<u32>) -> u32 {
+    match room(router, tunnel) {
+        Some(room) => given.unwrap_or(room).min(room),
+        None => given.unwrap_or(1500),
+    }
+}
+
+/// Whether a device takes an MTU. Linux: `vxlan_change_mtu`.
+pub(crate) fn check_mtu(router: &Router, link: &Link) -> Result<(), RequestError> {
+    let tunnel = link.tunnel.as_ref().filter(|tunnel| tunnel.parameters.vxlan.is_some());
+    match tunnel.and_then(|tunnel| room(router, tunnel)) {
+        Some(room) if link.mtu > room => Err(RequestError::errno(EINVAL)),
+        _ => Ok(()),
+    }
+}
+
+/// What a device becomes. Linux: `vxlan_changelink`.
+pub(super) fn change(
+    router: &Router,
+    (link, old): (&Link, &Tunnel),
+    data: &Attribute<'_>,
+) -> Result<Link, RequestError> {
+    let parameters = tunnel::vxlan::change(&old.parameters, data)?;
+    check(router, &parameters, Some(link.index))?;
+    let new = Tunnel { parameters, ..old.clone() };
+    let mtu = mtu(router, &new, Some(link.mtu));
+    Ok(Link { mtu, tunnel: Some(Box::new(new)), ..link.clone() })
+}
+
+/// The port that a device opens: of which family, and whether datagrams of IPv6 without a checksum are taken there. Devices
+/// of which all three are alike have it together.
+pub(crate) fn socket(tunnel: &Tunnel) -> Option<(u16, bool, bool)> {
+    let parameters = &tunnel.parameters;
+    let vxlan = parameters.vxlan?;
+    Some((vxlan.port, parameters.remote.is_ipv6(), vxlan.takes_unsummed6))
+}
+
+/// Whether a device that comes up can open its port. Linux: `vxlan_sock_add`.
+pub(crate) fn check_free(router: &Router, link: &Link) -> Result<(), RequestError> {
+    let Some((port, six, takes)) = link.tunnel.as_ref().and_then(|tunnel| socket(tunnel)) else {
+        return Ok(());
+    };
+    let in_use =
+        |other: &Link| match other.tunnel.as_ref().filter(|_| other.up() && other.index != link.index) {
+            Some(tunnel) => match (tunnel.parameters.bare, socket(tunnel)) {
+                (Some(bare), _) => bare.port == port,
+                (None, Some(socket)) => (socket.0, socket.1) == (port, six) && socket.2 != takes,
+                (None, None) => false,
+            },
+            None => false,
+        };
+    if router.links.iter().any(in_use) || fou::request::is_taken(router, port, Some(six)) {
+        return Err(RequestError::errno(EADDRINUSE));
+    }
+    Ok(())
+}
+
+/// What makes outer packets UDP datagrams. Linux: `udp_flow_src_port`.
+pub(super) fn udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
+    let (first, last) = vxlan.source_ports;
+    TunnelUdp {
+        gue: false,
+        source_port: if first < last { SourcePort::Flow { first, last } } else { SourcePort::LOCAL },
+        destination_port: vxlan.port,
+        checksum: if six { !vxlan.unsummed6 } else { vxlan.checksum },
+        remote_checksum: false,
+    }
+}
+
+/// What the packet path has of the VXLAN of a link.
+pub(super) fn compile(router: &mut Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
+    let vxlan = tunnel.parameters.vxlan?;
+    let stations = &mut router.tunnels.stations;
+    let remote = tunnel.parameters.remote;
+    Some(tables::Vxlan {
+        vni: vxlan.vni,
+        stations: stations.of.entry(link).or_default().clone(),
+        ends: stations.ends.clone(),
+        others: Some(remote).filter(|remote: &IpAddr| !remote.is_unspecified()).into_iter().collect(),
+        learns: vxlan.learning,
+        ageing: u64::from(vxlan.ageing) * 1000,
+        takes_unsummed: vxlan.takes_unsummed6,
+    })
+}
+
+/// The words of a device.
+pub(super) fn words(save: &mut Save<'_>, words: &mut Words, parameters: &tunnel::Tunnel, vxlan: &Vxlan) {
+    let Vxlan {
+        vni,
+        port,
+        source_ports: (first, last),
+        learning,
+        ageing,
+        label,
+        ttl_inherit,
+        dont_fragment,
+        checksum,
+        unsummed6,
+        takes_unsummed6,
+    } = vxlan;
+    let tunnel::Tunnel { link, local, remote, ttl, tos, .. } = parameters;
+    words.pair("id", vni);
+    words.some("local", (!local.is_unspecified()).then_some(local));
+    words.some("remote", (!remote.is_unspecified()).then_some(remote));
+    words.some("dev", (*link != 0).then(|| save.name(*link)));
+    words.pair("dstport", port);
+    words.some("srcport", (*last != 0).then_some(format_args!("{first} {last}")));
+    match (ttl, ttl_inherit) {
+        (0, true) => words.pair("ttl", "inherit"),
+        (0, false) => words.pair("ttl", "auto"),
+        (ttl, _) => words.pair("ttl", ttl),
+    };
+    match tos {
+        1 => words.pair("tos", "inherit"),
+        tos => words.pair("tos", format_args!("{tos:#x}")),
+    };
+    words.pair("df", if *dont_fragment { "set" } else { "unset" });
+    words.some("flowlabel", (*label != 0).then_some(format_args!("{label:#x}")));
+    words.add(if *learning { "learning" } else { "nolearning" });
+    words.pair("ageing", ageing);
+    words.add(if *checksum { "udpcsum" } else { "noudpcsum" });
+    words.add(if *unsummed6 { "udp6zerocsumtx" } else { "noudp6zerocsumtx" });
+    words.add(if *takes_unsummed6 { "udp6zerocsumrx" } else { "noudp6zerocsumrx" });
+}

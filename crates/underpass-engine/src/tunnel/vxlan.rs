@@ -1,0 +1,121 @@
+//! VXLAN: which device a datagram is for, which other end a frame is for, and what is learned of stations. Linux: `vxlan_rcv`,
+//! `vxlan_snoop`, `vxlan_xmit`.
+
+use std::net::IpAddr;
+
+use underpass_packet::ethernet;
+use underpass_packet::vxlan::parse;
+
+use crate::buffer::Packet;
+use crate::counters::Direction;
+use crate::drops::DropReason;
+use crate::l2::fdb::{STATIC, Station};
+use crate::limiter::Nanos;
+use crate::tables::{Ingress, LinkId, StoredTunnel, TunnelId, TunnelKind, Vxlan, of_vxlan};
+use crate::trace::Trace;
+use crate::tunnel::encap::{Inside, encapsulate_to};
+use crate::tunnel::find::Outer;
+use crate::worker::hook::copy;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
+use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
+
+/// Nanoseconds of a tick of the stations' clock.
+const TICK: Nanos = 1_000_000;
+
+/// The device that a datagram at this port is for, of which `payload` begins with the VXLAN header.
+pub(super) fn device_of<'a>(
+    view: &View<'a>,
+    outer: &Outer,
+    ingress: Ingress,
+    (port, payload): (u16, &[u8]),
+) -> Result<&'a StoredTunnel, DropReason> {
+    let (vni, _) = parse(payload).map_err(|_| DropReason::VxlanMalformed)?;
+    let kind = if outer.source.is_ipv6() { TunnelKind::Vxlan6 } else { TunnelKind::Vxlan };
+    let found = view.tables.tunnels().find(kind, of_vxlan(vni, port), ingress, view.guard);
+    found.map(|(_, tunnel)| tunnel).ok_or(DropReason::TunnelUnknown)
+}
+
+/// Looks whether a device takes a frame, and takes note of the station that it is from, behind the other end. Linux: `vxlan_set_mac`, `vxlan_snoop`.
+pub(super) fn learn(
+    view: &View<'_>,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+    frame: &[u8],
+    has_checksum: bool,
+) -> Result<(), DropReason> {
+    let Some(vxlan) = tunnel.config.vxlan.as_ref().filter(|_| tunnel.up) else {
+        return Err(DropReason::LinkDown);
+    };
+    let from = outer.source;
+    if !has_checksum && from.is_ipv6() && !vxlan.takes_unsummed {
+        return Err(DropReason::TunnelChecksum);
+    }
+    let Some([_, _, _, _, _, _, source @ .., _, _]) = frame.first_chunk::<{ ethernet::Header::LEN }>() else {
+        return Err(DropReason::EthernetTruncated);
+    };
+    if view.link(tunnel.link).is_some_and(|link| link.mac == *source) {
+        return Err(DropReason::TunnelSource);
+    }
+    if !vxlan.learns {
+        return Ok(());
+    }
+    if source[0] & 1 != 0 || *source == [0; 6] {
+        return Err(DropReason::BridgeSource);
+    }
+    let station = Station::new(*source, 0);
+    match vxlan.stations.find(station).filter(|entry| entry.is(STATIC)) {
+        // What a request has said stays as it is.
+        Some(entry) if vxlan.ends.address(entry.link.0) != Some(from) => Err(DropReason::BridgeSource),
+        Some(_) => Ok(()),
+        None => {
+            if let Some(number) = vxlan.ends.number(from) {
+                vxlan.stations.hear(station, LinkId(number), view.now / TICK);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The other end behind which the station is that a frame is for, if that is known. Linux: `vxlan_find_mac`.
+fn end_of(vxlan: &Vxlan, frame: &[u8], now: Nanos) -> Option<IpAddr> {
+    let entry = vxlan.stations.find(Station::new(*frame.first_chunk()?, 0))?;
+    let expired = vxlan.ageing != 0 && entry.has_expired(now / TICK, vxlan.ageing);
+    (!expired).then(|| vxlan.ends.address(entry.link.0)).flatten()
+}
+
+/// Puts a frame into a VXLAN: to the other end behind which its station is, or to all that are for such frames.
+pub(crate) fn send_to_ends<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (id, inside): (TunnelId, Inside),
+    (tunnel, vxlan): (&StoredTunnel, &Vxlan),
+    trace: &mut T,
+) -> Verdict {
+    if let Some(end) = end_of(vxlan, meta.packet.bytes(), view.now) {
+        return encapsulate_to(path, view, meta, (id, inside), Some(end), trace);
+    }
+    let Some((first, others)) = vxlan.others.split_first() else {
+        path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+        return Verdict::drop(DropReason::TunnelRemote);
+    };
+    for end in others {
+        path.totals.generated += 1;
+        let Some(copy) = copy_of(path, &meta.packet) else { continue };
+        let at = copy.headroom();
+        let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
+        let verdict = encapsulate_to(path, view, &mut copy, (id, inside), Some(*end), trace);
+        path.slow_path_alone(view, copy, verdict, trace);
+    }
+    encapsulate_to(path, view, meta, (id, inside), Some(*first), trace)
+}
+
+fn copy_of<const COUNT: bool>(path: &mut Path<COUNT>, packet: &Packet) -> Option<Packet> {
+    let copy = copy(&mut path.pool, packet);
+    if copy.is_none() {
+        path.counters.add_drop(DropReason::NoBuffer, 1);
+    }
+    copy
+}

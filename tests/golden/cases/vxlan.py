@@ -1,0 +1,202 @@
+"""Into and out of VXLANs: RFC 7348. Stations are learned from what comes in."""
+
+from scapy.all import ARP
+
+from .frames import *
+from .tunnel import ECN, EXPIRED, FAR_MAC, FOUR, IN4, IN6, MAC, SIX, put_in, sizes, tunnel
+from .tunnel_out import in4, in6, listed
+from .bareudp import of4
+
+BOTH = [("4", False), ("6", True)]
+ENDS = {
+    False: "local 198.51.100.1 remote 198.51.100.2",
+    True: "local 2001:db8:2::1 remote 2001:db8:2::2",
+}
+OTHER_MAC = "02:00:00:00:01:88"
+
+
+def device(wide, options="", ends=None, vni=100, **more):
+    return tunnel("vxlan", f"dstport 4789 {options}".strip(), f"id {vni} {ENDS[wide] if ends is None else ends}".strip(), **more)
+
+
+def into(name, doc, wide, packets=None, options="", remembers=False, links=True, **more):
+    Case(
+        f"tunnel/vxlan/{name}",
+        doc,
+        device(wide, options, **more),
+        put_in(packets if packets is not None else FOUR + SIX),
+        remembers=remembers,
+        links=links,
+    )
+
+
+def header(inner, vni=100, flags=0x08000000, last=0):
+    return Raw(struct.pack("!II", flags, vni << 8 | last) + bytes(inner))
+
+
+def framed(inner, dst=MAC, src=FAR_MAC):
+    return Ether(dst=dst, src=src) / inner
+
+
+def carried(wide, inner, sport=50000, dport=4789, chksum=None, outer=(), **more):
+    """A datagram with a VXLAN header and a frame."""
+    datagram = UDP(sport=sport, dport=dport, **({} if chksum is None else {"chksum": chksum})) / header(inner, **more)
+    ip = dict(outer)
+    if wide:
+        return IPv6(**{"src": "2001:db8:2::2", "dst": "2001:db8:2::1", "hlim": 64, **ip}) / datagram
+    return IP(**{"src": "198.51.100.2", "dst": "198.51.100.1", "ttl": 64, "id": 9, **ip}) / datagram
+
+
+def out_of(name, doc, wide, packets, options="", remembers=False, **more):
+    Case(f"tunnel/vxlan/{name}", doc, device(wide, options, **more), listed(packets), remembers=remembers)
+
+
+ARP_IN = ARP(op=1, hwsrc=FAR_MAC, psrc="10.6.0.2", pdst="10.6.0.1")
+
+for suffix, wide in BOTH:
+    over = f"over IPv{suffix}"
+    into(f"into{suffix}", f"IPv4 and IPv6 {over}, with the checksum that there is by default", wide)
+    unsummed = "udp6zerocsumtx" if wide else "noudpcsum"
+    into(f"into{suffix}-no-csum", f"{over}, without a checksum", wide, options=unsummed)
+    into(f"into{suffix}-expired", f"{over}: TTL 1", wide, EXPIRED)
+    into(f"into{suffix}-ecn", f"{over}: ECN is that of the packet inside", wide, ECN)
+    into(f"into{suffix}-tos", f"{over}: a TOS of its own", wide, ECN, "tos 0x29")
+    into(f"into{suffix}-tos-inherit", f"{over}: the TOS of the packet inside", wide, ECN, "tos inherit")
+    into(f"into{suffix}-ttl", f"{over}: a TTL of its own", wide, FOUR + SIX, "ttl 225")
+    into(f"into{suffix}-ttl-inherit", f"{over}: the TTL of the packet inside", wide, FOUR + SIX, "ttl inherit")
+    into(f"into{suffix}-srcport", f"{over}: one source port", wide, FOUR[:1] + SIX[:1], "srcport 7777 7778")
+    into(f"into{suffix}-df", f"{over}: Don't Fragment", wide, FOUR[:2] + SIX[:1], "df set")
+    into(f"into{suffix}-sizes", f"{over}: packets around the MTU, which is that of no way", wide, of4(sizes(1500)), links=False, remembers=True)
+    into(f"into{suffix}-sizes-df", f"{over}: the same with Don't Fragment", wide, of4(sizes(1500)), "df set", links=False, remembers=True)
+    room = 1500 - (70 if wide else 50)
+    into(f"into{suffix}-dev", f"{over}: above a link, whose MTU says what fits", wide, sizes(room), "dev p1", links=False, remembers=True)
+    local = "2001:db8:2::2" if wide else "198.51.100.2"
+    into(f"into{suffix}-no-local", f"{over}: the source is that of the link", wide, FOUR[:1] + SIX[:1], ends=f"remote {local}")
+    into(
+        f"into{suffix}-no-remote",
+        f"{over}: no other end, so that nothing leaves",
+        wide,
+        FOUR[:1] + SIX[:1],
+        ends="local 2001:db8:2::1" if wide else "local 198.51.100.1",
+    )
+    away = "2001:db8:77::1" if wide else "203.0.114.1"
+    four, six, long6 = ip4(IN4) / udp(), ip6(IN6) / udp(), ip6(IN6) / udp(room - 47)
+    Case(
+        f"tunnel/vxlan/into{suffix}-no-way",
+        f"{over}: no route to the other end",
+        device(wide, ends=f"remote {away}"),
+        differs="it tells the sender nothing",
+        **io([("IPv4", ether(four), [to_p0(icmp4(hops(four), 3, 0))]), ("IPv6", ether(six), [to_p0(unreachable6(hops(six), 0))])]),
+        links=False,
+    )
+    Case(
+        f"tunnel/vxlan/into{suffix}-too-long",
+        f"{over}: IPv6 that is too long for the underlay",
+        device(wide),
+        differs="it drops the first, or sends it in fragments, and tells its sender of the next",
+        **io([("too long", ether(long6), [to_p0(too_big(hops(long6), room))])]),
+        links=False,
+    )
+    out_of(
+        f"out{suffix}",
+        f"{over}: frames come out, as far as they are for the device",
+        wide,
+        [
+            ("IPv4", carried(wide, framed(in4()))),
+            ("IPv4, TTL 1", carried(wide, framed(in4(ttl=1)))),
+            ("IPv6", carried(wide, framed(in6()))),
+            ("for another station", carried(wide, framed(in4(), dst=OTHER_MAC))),
+            ("for all", carried(wide, framed(in4(), dst="ff:ff:ff:ff:ff:ff"))),
+            ("an ARP request", carried(wide, framed(ARP_IN, dst="ff:ff:ff:ff:ff:ff"))),
+            ("another source port", carried(wide, framed(in4()), sport=4789)),
+            ("from the station that it is itself", carried(wide, framed(in4(), src=MAC))),
+            ("from no station", carried(wide, framed(in4(), src="00:00:00:00:00:00"))),
+            ("from a group", carried(wide, framed(in4(), src="01:00:5e:00:00:01"))),
+            ("another network", carried(wide, framed(in4()), vni=101)),
+            ("no network", carried(wide, framed(in4()), flags=0)),
+            ("a bit without a meaning", carried(wide, framed(in4()), flags=0x88000000)),
+            ("a last byte without a meaning", carried(wide, framed(in4()), last=1)),
+            ("another port", carried(wide, framed(in4()), dport=4790)),
+            ("no checksum", carried(wide, framed(in4()), chksum=0)),
+            ("a wrong checksum", carried(wide, framed(in4()), chksum=0x1234)),
+            ("thirteen bytes of a frame", carried(wide, Raw(bytes(framed(in4()))[:13]))),
+            ("an Ethernet header", carried(wide, Raw(bytes(framed(in4()))[:14]))),
+            ("an empty frame", carried(wide, Raw(b""))),
+        ],
+    )
+    out_of(
+        f"out{suffix}-ecn",
+        f"{over}: every pair of ECN fields (RFC 6040)",
+        wide,
+        [
+            (
+                f"{family}, outer {outer:#x}, inner {inner:#x}",
+                carried(wide, framed(make(inner)), outer={"tc" if wide else "tos": outer}),
+            )
+            for family, make in [("IPv4", in4), ("IPv6", in6)]
+            for outer in (0, 1, 2, 3, 0xBB)
+            for inner in (0, 1, 2, 3)
+        ],
+    )
+    third = "2001:db8:2::3" if wide else "198.51.100.3"
+    Case(
+        f"tunnel/vxlan/learn{suffix}",
+        f"{over}: a station is behind the end that its frames came from last",
+        device(wide),
+        put_in([("before", ip4(IN4) / udp())])
+        + listed([("from another end", carried(wide, framed(in4()), outer={"src": third}))])
+        + put_in([("to that end", ip4(IN4) / udp()), ("IPv6 to that end", ip6(IN6) / udp())])
+        + listed([("from the first end", carried(wide, framed(in4())))])
+        + put_in([("to the first end", ip4(IN4) / udp())]),
+        remembers=True,
+    )
+    Case(
+        f"tunnel/vxlan/nolearning{suffix}",
+        f"{over}: nothing is learned",
+        device(wide, "nolearning"),
+        listed(
+            [
+                ("from another end", carried(wide, framed(in4()), outer={"src": third})),
+                ("from no station", carried(wide, framed(in4(), src="00:00:00:00:00:00"))),
+            ]
+        )
+        + put_in([("to the first end", ip4(IN4) / udp())]),
+    )
+
+out_of("out6-unsummed", "over IPv6: without a checksum, where that is taken", True, [("no checksum", carried(True, framed(in4()), chksum=0))], "udp6zerocsumrx")
+
+TWO = [
+    "ip link add tun2 address 02:00:00:00:00:78 type vxlan id 101 local 198.51.100.1 remote 198.51.100.3 dstport 4789",
+    "ip link set tun2 addrgenmode none",
+    "ip link set tun2 up",
+]
+Case(
+    "tunnel/vxlan/two-networks",
+    "Two networks at one port, and one that is down.",
+    device(False, after=TWO + ["ip link add tun3 address 02:00:00:00:00:79 type vxlan id 102 remote 198.51.100.3 dstport 4789"]),
+    listed(
+        [
+            ("the first", carried(False, framed(in4()))),
+            ("the second", carried(False, framed(in4(), dst="02:00:00:00:00:78"), vni=101)),
+            ("the first by the second's address", carried(False, framed(in4(), dst="02:00:00:00:00:78"))),
+            ("the third", carried(False, framed(in4(), dst="02:00:00:00:00:79"), vni=102)),
+        ]
+    ),
+)
+Case(
+    "tunnel/vxlan/vlan",
+    "A VLAN device above a VXLAN.",
+    device(
+        False,
+        after=[
+            "ip link add link tun1 name tun2 address 02:00:00:00:00:77 type vlan id 10",
+            "ip link set tun2 addrgenmode none",
+            "ip link set tun2 up",
+            "ip addr add 10.9.0.1/24 dev tun2",
+            f"ip neigh add 10.9.0.2 lladdr {FAR_MAC} dev tun2 nud permanent",
+            "ip route add 10.11.0.0/16 via 10.9.0.2",
+        ],
+    ),
+    put_in([("IPv4", ip4("10.11.0.9") / udp())])
+    + listed([("a tagged frame", carried(False, Ether(dst=MAC, src=FAR_MAC) / Dot1Q(vlan=10) / in4()))]),
+)
