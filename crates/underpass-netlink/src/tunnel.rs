@@ -94,6 +94,11 @@ impl Kind {
         matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan)
     }
 
+    /// Whether a device has a queue when it comes up: Linux's `IFF_NO_QUEUE` is not set.
+    pub const fn queues(self) -> bool {
+        matches!(self, Self::GreTap | Self::Ip6GreTap)
+    }
+
     /// `ARPHRD_*`.
     pub const fn hardware(self) -> u16 {
         match self {

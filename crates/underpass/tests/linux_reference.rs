@@ -250,6 +250,16 @@ fn bareudp_as_in_linux() {
     as_recorded("bareudp");
 }
 
+/// VXLAN devices: made, changed, shown and deleted, their ports, and what is refused. In Linux one above a veth has the bound
+/// of that for large segments.
+#[test]
+fn vxlan_as_in_linux() {
+    let daemon = two_ports();
+    answers_of(&|line| daemon.exec(line), "vxlan", |line| {
+        without_chance(line).replace("tso_max_size 524280", "tso_max_size 65536")
+    });
+}
+
 /// `tunl0` and its like: made when they are first named, shown, changed, used, and what is refused. Linux has made them
 /// with others before the first line, so that they have other indices.
 #[test]

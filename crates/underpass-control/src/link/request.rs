@@ -124,9 +124,13 @@ impl<'a> Wanted<'a> {
         self.data.is_some()
     }
 
-    /// What a kind asks of an address, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
-    /// `ipgre_tap_validate`.
-    fn check_address(&self) -> Result<(), RequestError> {
+    /// What a kind asks of address and MTU, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
+    /// `ipgre_tap_validate`, `vxlan_validate`.
+    fn validate(&self) -> Result<(), RequestError> {
+        if self.kind.as_deref() == Some("vxlan") {
+            let [address, mtu] = [libc::IFLA_ADDRESS, libc::IFLA_MTU].map(|kind| self.attributes.get(kind));
+            return vxlan::validate(address.as_ref(), mtu.as_ref());
+        }
         let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) else { return Ok(()) };
         match self.kind.as_deref() {
             Some("vrf") => {
@@ -364,7 +368,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if wanted.index < 0 {
         return Err(RequestError::new(EINVAL, "ifindex can't be negative"));
     }
-    wanted.check_address()?;
+    wanted.validate()?;
     let cause = Cause::from(request);
     match wanted.find(router) {
         (Some(_), _) if request.exclusive() => Err(RequestError::errno(EEXIST)),

@@ -105,8 +105,8 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (libc::IFLA_MIN_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MIN_MTU, 0),
                 (libc::IFLA_MAX_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
                 (libc::IFLA_QDISC, Some(_)) => {
-                    let ethernet = matches!(device, Some(Device::Tunnel(kind)) if kind.ethernet());
-                    let queued = if ethernet { "pfifo_fast" } else { "noqueue" };
+                    let queues = matches!(device, Some(Device::Tunnel(kind)) if kind.queues());
+                    let queued = if queues { "pfifo_fast" } else { "noqueue" };
                     let root = router.tc.get(index).and_then(|control| control.root());
                     let own = if up { queued } else { "noop" };
                     reply.text(libc::IFLA_QDISC, root.map_or(own, |root| root.kind.name()))

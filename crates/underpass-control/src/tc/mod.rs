@@ -175,7 +175,7 @@ pub(crate) fn default_qdisc(link: &Link) -> Option<Kind> {
     match link.kind {
         _ if !link.activated => None,
         LinkKind::Ifb => Some(Kind::PfifoFast),
-        LinkKind::Tunnel(kind) if kind.ethernet() => Some(Kind::PfifoFast),
+        LinkKind::Tunnel(kind) if kind.queues() => Some(Kind::PfifoFast),
         _ => Some(Kind::Noqueue),
     }
 }

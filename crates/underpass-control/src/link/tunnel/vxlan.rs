@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use libc::{EADDRINUSE, EEXIST, EINVAL, ENODEV};
+use libc::{EADDRINUSE, EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
 use underpass_engine::l2::fdb::Fdb;
 use underpass_engine::tables::{self, Ends, SourcePort, TunnelUdp};
-use underpass_netlink::tunnel::{self, Vxlan};
+use underpass_netlink::tunnel::{self, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::{LEAST, MOST, Tunnel, UDP};
@@ -32,6 +32,27 @@ impl Stations {
     /// Forgets those of a link that is no more.
     pub(super) fn forget(&mut self, link: u32) {
         self.of.remove(&link);
+    }
+}
+
+/// Whether a device may have such an address and such an MTU. Linux: `vxlan_validate`.
+pub(crate) fn validate(
+    address: Option<&Attribute<'_>>,
+    mtu: Option<&Attribute<'_>>,
+) -> Result<(), RequestError> {
+    if let Some(address) = address {
+        let said = |error: RequestError| match error.errno {
+            EADDRNOTAVAIL => "Provided Ethernet address is not unicast",
+            _ => "Provided link layer address is not Ethernet",
+        };
+        let at = address.offset;
+        check_ethernet(address).map_err(|error| RequestError::new(error.errno, said(error)).at(at))?;
+    }
+    match mtu {
+        Some(mtu) if !(LEAST..=MOST).contains(&mtu.u32()) => {
+            Err(RequestError::new(EINVAL, "MTU must be between 68 and 65535").at(mtu.offset))
+        }
+        _ => Ok(()),
     }
 }
 
