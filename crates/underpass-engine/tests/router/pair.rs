@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
     Action, FouPayload, FouPort, GreFields, Link, LinkId, NextHop, Rewrite, SourcePort, Tunnel, TunnelId,
-    TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via,
+    TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
 };
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
@@ -21,6 +22,8 @@ const LOCAL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const REMOTE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 /// The device of a tunnel of frames.
 pub const DEVICE: [u8; 6] = [2, 0, 0, 0, 9, 9];
+/// The station that frames for it are from.
+const STATION: [u8; 6] = [2, 0, 0, 0, 9, 8];
 /// A port beside those of the lab: the host's end of the device.
 const HOST: u16 = 7;
 
@@ -53,13 +56,26 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         copies_dscp: false,
         allows_local_remote: false,
         udp: None,
-        vxlan: None,
+        vxlan: kind.is_vxlan().then(|| vxlan(remote)),
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,
         source: local,
     };
     (link, tunnel)
+}
+
+/// A network that learns, whose frames go to `remote` where nothing is known of their stations.
+pub fn vxlan(remote: IpAddr) -> Vxlan {
+    Vxlan {
+        vni: 0x0012_3456,
+        stations: Arc::default(),
+        ends: Arc::default(),
+        others: [remote].into(),
+        learns: true,
+        ageing: 300_000,
+        takes_unsummed: true,
+    }
 }
 
 /// A route by a tunnel to 10.50.0.0/16 and the like.
@@ -107,8 +123,10 @@ pub fn every() -> Vec<Tunnel> {
         TunnelKind::Ip6gretap,
         TunnelKind::Bareudp,
         TunnelKind::Bareudp6,
+        TunnelKind::Vxlan,
+        TunnelKind::Vxlan6,
     ] {
-        for &udp in if kind.is_bare_udp() { &bare[..] } else { &udps[..] } {
+        for &udp in if kind.is_over_udp() { &bare[..] } else { &udps[..] } {
             for fields in &fields[..if kind.has_gre() { 3 } else { 1 }] {
                 for limit in if kind.is_over_ipv6() { &[None, Some(4)][..] } else { &[None][..] } {
                     for inherits in [false, true] {
@@ -149,12 +167,13 @@ impl Pair {
         let mut links = Vec::new();
         for (number, lab) in labs.iter_mut().enumerate() {
             let (link, tunnel) = device(lab, like.kind, number);
-            let Tunnel { local, remote, via, source, .. } = tunnel;
-            let id = lab.writer.add_tunnel(Tunnel { link, local, remote, via, source, ..like.clone() });
+            let Tunnel { local, remote, via, source, vxlan, .. } = tunnel;
+            let id =
+                lab.writer.add_tunnel(Tunnel { link, local, remote, via, source, vxlan, ..like.clone() });
             links.push(link);
             let mut bytes = [0; 20];
             bytes[..6].copy_from_slice(&DEVICE);
-            bytes[6..12].copy_from_slice(&DEVICE);
+            bytes[6..12].copy_from_slice(&STATION);
             let next_hop = like.kind.carries_frames().then(|| {
                 let rewrite = Some(Rewrite { bytes, len: 12 });
                 let address = Ipv4Addr::new(10, 77, 0, 2).into();
@@ -182,6 +201,7 @@ impl Pair {
                     bound: None,
                     payload: match outer.gue {
                         true => FouPayload::Gue,
+                        false if like.kind.is_vxlan() => FouPayload::Vxlan,
                         false if like.kind.is_bare_udp() => FouPayload::Device(id),
                         false => FouPayload::Protocol(inner),
                     },

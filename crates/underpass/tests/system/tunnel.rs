@@ -368,7 +368,7 @@ fn tunnels_over_af_xdp() {
     pair.stop();
 }
 
-/// Ethernet in GRE: the ends are neighbours that find each other.
+/// Ethernet in GRE and in UDP: the ends are neighbours that find each other.
 #[test]
 fn tunnels_of_frames() {
     const NAME: &str = "tunnels_of_frames";
@@ -377,7 +377,11 @@ fn tunnels_of_frames() {
     let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
     for other in others {
         let mut pair = Pair::new(&[], other);
-        for (kind, ends) in [("gretap", ENDS), ("ip6gretap", "local fd00::ME remote fd00::YOU")] {
+        let six = "local fd00::ME remote fd00::YOU";
+        let vxlan = ["100", "101"].map(|id| format!("vxlan id {id} dstport 4789 dev core"));
+        for (kind, ends, overhead) in
+            [("gretap", ENDS, 38), ("ip6gretap", six, 66), (&vxlan[0], ENDS, 50), (&vxlan[1], six, 70)]
+        {
             pair.both(&format!(
                 "ip link add tun1 type {kind} {ends}
                  ip addr add 10.9.0.ME/24 dev tun1
@@ -386,8 +390,7 @@ fn tunnels_of_frames() {
                  ip route add 10.YOU.0.0/24 via 10.9.0.YOU
                  ip -6 route add fd10:YOU::/64 via fd09::YOU"
             ));
-            let mtu = if kind == "gretap" { 1500 - 38 } else { 1500 - 66 };
-            pair.works(kind, &[Family::Four, Family::Six], mtu);
+            pair.works(kind, &[Family::Four, Family::Six], 1500 - overhead);
             pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
             pair.disconnect("");
         }
