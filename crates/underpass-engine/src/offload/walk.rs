@@ -3,7 +3,7 @@
 use underpass_packet::checksum::Sum;
 use underpass_packet::gue::Content;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{ethernet, gre, gue, ipv4, ipv6, mpls, protocol, srh};
+use underpass_packet::{ethernet, gre, gue, ipv4, ipv6, mpls, protocol, srh, vxlan};
 
 use super::UDP_LEN;
 
@@ -41,13 +41,19 @@ pub(super) struct Walk {
 
 /// [`walk`] down a frame.
 pub(super) fn walk_frame(frame: &[u8], stop: Option<usize>) -> Option<Walk> {
-    let (link, _) = ethernet::Header::parse(frame).ok()?;
-    let (mut at, mut ethertype) = (ethernet::Header::LEN, link.ethertype.get());
+    let (at, inside) = in_frame(frame, 0)?;
+    walk(frame, at, inside, stop)
+}
+
+/// Where the packet of a frame at `at` begins, behind its tags, and the protocol number of that.
+fn in_frame(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+    let (link, _) = ethernet::Header::parse(bytes.get(at..)?).ok()?;
+    let (mut at, mut ethertype) = (at + ethernet::Header::LEN, link.ethertype.get());
     while matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN) {
-        let [_, _, high, low] = *frame.get(at..)?.first_chunk()?;
+        let [_, _, high, low] = *bytes.get(at..)?.first_chunk()?;
         (at, ethertype) = (at + 4, u16::from_be_bytes([high, low]));
     }
-    walk(frame, at, of_ethertype(ethertype)?, stop)
+    Some((at, of_ethertype(ethertype)?))
 }
 
 /// Walks down a packet of IP or MPLS at `at`, `inside` being its protocol number, to `stop` at the latest: a UDP
@@ -105,11 +111,7 @@ impl Walk {
                     let source = view.header.source().octets();
                     self.pseudo = Sum::pseudo_ipv6(source, destination, inside, length as u32);
                 }
-                protocol::ETHERNET => {
-                    let (link, _) = ethernet::Header::parse(rest).ok()?;
-                    at += ethernet::Header::LEN;
-                    inside = of_ethertype(link.ethertype.get())?;
-                }
+                protocol::ETHERNET => (at, inside) = in_frame(frame, at)?,
                 protocol::MPLS => {
                     self.labelled = true;
                     at += mpls::depth(rest).ok()? * mpls::Entry::LEN;
@@ -146,7 +148,7 @@ impl Walk {
     }
 
     /// Goes on behind a UDP header with something of ours inside: IP, or else what leads to `stop` of a GUE header, a
-    /// GRE header and labels. Nothing in the datagram says which of them it is.
+    /// GRE header, labels and a VXLAN header. Nothing in the datagram says which of them it is.
     fn down_from_udp(&mut self, frame: &[u8], at: usize, stop: Option<usize>) -> Option<()> {
         let rest = frame.get(at..)?;
         if let Some(inside) = of_nibble(*rest.first()?) {
@@ -159,7 +161,8 @@ impl Walk {
             }
             _ => None,
         });
-        let ways = [behind_gue, Some((at, protocol::GRE)), Some((at, protocol::MPLS))];
+        let in_vxlan = vxlan::parse(rest).ok().map(|_| (at + vxlan::LEN, protocol::ETHERNET));
+        let ways = [behind_gue, Some((at, protocol::GRE)), Some((at, protocol::MPLS)), in_vxlan];
         ways.into_iter().flatten().find_map(|(at, inside)| {
             let mut walk = self.clone();
             walk.down(frame, at, inside, stop)?;
