@@ -19,6 +19,8 @@ enum Around {
     Fou(bool),
     /// UDP and GUE with so many words of private data.
     Gue(bool, u8),
+    /// UDP, a VXLAN header and an Ethernet header.
+    Vxlan(bool),
     /// With these flags.
     Gre(u8),
     /// An Ethernet header behind IPv6.
@@ -84,7 +86,10 @@ fn build(stack: &[Around], protocol: u8, upper: &[u8], index: u16) -> Vec<u8> {
                 let next = if header.is_empty() { inside } else { 43 };
                 ([ip6(len + header.len(), next), header].concat(), 41)
             }
-            Around::Fou(with) | Around::Gue(with, _) => {
+            Around::Fou(with) | Around::Gue(with, _) | Around::Vxlan(with) => {
+                if let Around::Vxlan(_) = *around {
+                    bytes = [&[8, 0, 0, 0, 0x12, 0x34, 0x56, 0][..], &link(inside), &bytes].concat();
+                }
                 if let Around::Gue(_, words) = *around {
                     bytes = [&vec![words, inside, 0, 0][..], &vec![0xa5; 4 * usize::from(words)], &bytes]
                         .concat();
@@ -169,6 +174,8 @@ fn stack() -> impl Strategy<Value = Vec<Around>> {
         any::<bool>().prop_map(|with| vec![Around::Ip4, Around::Fou(with)]),
         any::<bool>().prop_map(|with| vec![Around::Ip6, Around::Fou(with)]),
         (any::<bool>(), 0..30_u8).prop_map(|(with, words)| vec![Around::Ip6, Around::Gue(with, words)]),
+        any::<bool>().prop_map(|with| vec![Around::Ip4, Around::Vxlan(with)]),
+        any::<bool>().prop_map(|with| vec![Around::Ip6, Around::Vxlan(with)]),
         gre().prop_map(|gre| vec![Around::Ip4, gre]),
         (any::<bool>(), gre()).prop_map(|(with, gre)| vec![Around::Ip4, Around::Fou(with), gre]),
         (any::<bool>(), gre()).prop_map(|(with, gre)| vec![
@@ -351,7 +358,7 @@ proptest! {
     fn found_and_finished(
         stack in stack().prop_filter("UDP in UDP is not looked into, nor checksums over checksums", |stack| {
             !stack.iter().any(|around| match around {
-                Around::Fou(_) | Around::Gue(..) => true,
+                Around::Fou(_) | Around::Gue(..) | Around::Vxlan(_) => true,
                 Around::Gre(flags) => flags & 0x80 != 0,
                 _ => false,
             })
