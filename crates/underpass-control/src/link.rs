@@ -1,5 +1,6 @@
 //! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
 
+pub(crate) mod bridge;
 pub(crate) mod change;
 pub(crate) mod devices;
 pub(crate) mod encode;
@@ -50,6 +51,8 @@ pub enum LinkKind {
     Tunnel(underpass_netlink::tunnel::Kind),
     /// `vlan`: what comes in by another link with its tag comes in by it.
     Vlan,
+    /// `bridge`: passes frames between the links that are enslaved to it.
+    Bridge,
 }
 
 impl LinkKind {
@@ -62,6 +65,7 @@ impl LinkKind {
             Self::Vrf { .. } => Some("vrf"),
             Self::Tunnel(kind) => Some(kind.name()),
             Self::Vlan => Some("vlan"),
+            Self::Bridge => Some("bridge"),
         }
     }
 
@@ -100,7 +104,7 @@ pub struct Link {
     pub eui64: bool,
     /// The port that packets of a link of the kernel come and go by, if there is one.
     pub attached: Option<PortId>,
-    /// The port of a `dummy` or a VLAN device of the router's own: no wire is behind it.
+    /// The port of a `dummy`, a VLAN device or a bridge of the router's own: no wire is behind it.
     pub(crate) sink: Option<PortId>,
     /// Whether it has a carrier.
     pub carrier: bool,
@@ -114,6 +118,10 @@ pub struct Link {
     pub tunnel: Option<Box<Tunnel>>,
     /// What makes it a VLAN device, if it is one.
     pub vlan: Option<Box<vlan::Vlan>>,
+    /// What makes it a bridge, if it is one.
+    pub bridge: Option<Box<bridge::Bridge>>,
+    /// What makes it a port of a bridge, if it is one.
+    pub bridge_port: Option<Box<bridge::BridgePort>>,
     /// The packet path's name for it.
     pub id: LinkId,
 }
@@ -178,7 +186,7 @@ impl Link {
     pub(crate) fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
         let (flags, mtu, broadcast) = match kind {
             LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
-            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vlan => {
+            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vlan | LinkKind::Bridge => {
                 (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6])
             }
             LinkKind::Dummy | LinkKind::Ifb => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
@@ -206,6 +214,8 @@ impl Link {
             carrier_changes: [0; 2],
             tunnel: None,
             vlan: None,
+            bridge: None,
+            bridge_port: None,
             id: LinkId(u32::MAX),
         }
     }

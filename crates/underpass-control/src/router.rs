@@ -18,6 +18,7 @@ use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::ioam::request::publish_ioam;
+use crate::link::bridge::{self, fdb::request as fdb};
 use crate::link::change::{add_link, add_loopback};
 use crate::link::publish::{change_sink, free_port};
 use crate::link::tunnel::Tunnels;
@@ -53,6 +54,11 @@ const fn is_question(kind: u16) -> bool {
     kind % 4 == libc::RTM_GETLINK % 4
 }
 
+/// Whether a request is about bridges, their ports, VLANs and stations.
+fn is_of_bridges(request: &Request<'_>) -> bool {
+    i32::from(request.family()) == libc::AF_BRIDGE
+}
+
 /// Whether a request that was refused is an rtnetlink dump: of those types every fourth is a question. A
 /// type that nobody answers is refused before it is one.
 fn is_dump(request: &Request<'_>, error: &RequestError) -> bool {
@@ -81,6 +87,7 @@ impl Router {
     fn empty(engine: Writer) -> Self {
         let mut router = Self {
             links: Links::default(),
+            stations: BTreeMap::new(),
             addresses: Addresses::default(),
             neighbours: Neighbours::default(),
             routes: Routes::default(),
@@ -223,8 +230,12 @@ impl Router {
         if request.message.body().is_empty() {
             return Ok(Outcome::Done); // shorter than a `struct rtgenmsg`
         }
+        self.follow_stations();
         match request.message.kind {
             libc::RTM_NEWLINK => link::new(self, request),
+            libc::RTM_SETLINK | libc::RTM_DELLINK if is_of_bridges(request) => {
+                bridge::request::change(self, request)
+            }
             libc::RTM_SETLINK => link::set(self, request),
             libc::RTM_DELLINK => link::delete(self, request),
             libc::RTM_GETLINK if request.dump() => link::dump(request),
@@ -236,7 +247,7 @@ impl Router {
             libc::RTM_NEWRULE => route::new_rule(self, request),
             libc::RTM_DELRULE => route::delete_rule(self, request),
             libc::RTM_GETRULE if request.dump() => route::dump_rules(request),
-            // There are no bridges and no resilient groups.
+            // Of groups and of VLANs by themselves nothing is kept, and there are no resilient groups.
             RTM_GETNEXTHOPBUCKET | RTM_GETVLAN | RTM_GETTUNNEL | RTM_GETMDB if request.dump() => {
                 Ok(Outcome::Dump(Box::new(Empty)))
             }
@@ -275,6 +286,14 @@ impl Router {
             libc::RTM_NEWADDR => address::new(self, request),
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),
+            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH | libc::RTM_GETNEIGH if is_of_bridges(request) => {
+                match request.message.kind {
+                    libc::RTM_NEWNEIGH => fdb::new(self, request),
+                    libc::RTM_DELNEIGH => fdb::delete(self, request),
+                    _ if request.dump() => fdb::dump(request),
+                    _ => fdb::get(self, request, replies),
+                }
+            }
             libc::RTM_NEWNEIGH => neighbour::new(self, request),
             libc::RTM_DELNEIGH => neighbour::request::delete(self, request),
             libc::RTM_GETNEIGH if request.dump() => neighbour::request::dump(request),

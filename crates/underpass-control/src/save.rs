@@ -141,6 +141,8 @@ impl Router {
         }
         save.section("Foo-over-UDP");
         crate::fou::save::save(&mut save);
+        save.section("Stations of bridges");
+        crate::link::bridge::save::save_stations(&mut save);
         save.section("Neighbours");
         crate::neighbour::save::save(&mut save);
         save.section("Next hops and routes");

@@ -16,6 +16,7 @@ use crate::events::Events;
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
+use crate::link::bridge::fdb::Stations;
 use crate::link::devices::Devices;
 use crate::link::tunnel::Tunnels;
 use crate::link::{Link, LinkKind, Links};
@@ -31,6 +32,8 @@ use crate::tc::filter::Filters;
 /// The router: all that `ip` can show and change.
 pub struct Router {
     pub(crate) links: Links,
+    /// The stations of bridges.
+    pub(crate) stations: BTreeMap<u32, Stations>,
     pub(crate) events: Events,
     pub(crate) addresses: Addresses,
     pub(crate) neighbours: Neighbours,

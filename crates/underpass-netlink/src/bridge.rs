@@ -116,6 +116,9 @@ const TICKS: u32 = 100;
 /// The groups that may not be forwarded: `BR_GROUPFWD_RESTRICTED`.
 const RESTRICTED: u16 = 7;
 
+/// The groups that a bridge of service VLANs forwards: `BR_GROUPFWD_8021AD`.
+const PROVIDER_FORWARDS: u16 = 0xb801;
+
 /// A bridge, but for its ports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bridge {
@@ -212,16 +215,23 @@ impl Bridge {
             if pvid >= 4095 {
                 return Err(RequestError::errno(EINVAL));
             }
-            // Linux: `__br_vlan_set_default_pvid` is for a bridge that does not filter.
-            if pvid != self.default_pvid && self.vlan_filtering {
-                return Err(RequestError::errno(libc::EPERM));
-            }
             self.default_pvid = pvid;
         }
         if let Some(mask) = data.get(GROUP_FWD_MASK) {
             self.group_fwd_mask = group_mask(&mask)?;
         }
         Ok(data.get(FDB_FLUSH).is_some())
+    }
+
+    /// Whether it keeps service VLANs apart. Linux: `br_recalculate_group_addr`.
+    const fn is_provider(&self) -> bool {
+        self.vlan_filtering && self.vlan_protocol == SERVICE_VLAN
+    }
+
+    /// The link-local groups whose frames it forwards, a bit each, with those that it has to. Linux:
+    /// `br_recalculate_fwd_mask`.
+    pub const fn forwards(&self) -> u16 {
+        self.group_fwd_mask | if self.is_provider() { PROVIDER_FORWARDS } else { 0 }
     }
 
     /// Its identifier, which is that of the root of its tree: it knows no other bridge.
@@ -250,7 +260,7 @@ impl Bridge {
         reply.u32(ROOT_PATH_COST, 0);
         reply.u8(TOPOLOGY_CHANGE, 0);
         reply.u8(TOPOLOGY_CHANGE_DETECTED, 0);
-        reply.attribute(GROUP_ADDR, &[0x01, 0x80, 0xc2, 0, 0, 0]);
+        reply.attribute(GROUP_ADDR, &[0x01, 0x80, 0xc2, 0, 0, if self.is_provider() { 8 } else { 0 }]);
         // struct br_boolopt_multi: none of three is on.
         reply.attribute(MULTI_BOOLOPT, &[0_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat());
         reply.u32(FDB_N_LEARNED, shown.learned);
@@ -457,12 +467,12 @@ impl Port {
         self.switches & switch != 0
     }
 
-    /// Becomes what a request says in `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`; `open`: whether its link
-    /// is up. Whether its stations are to be forgotten. Linux: `br_setport`.
+    /// Becomes what a request says in `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`; `up`, `carrier`: whether
+    /// its link is up, and has one. Whether its stations are to be forgotten. Linux: `br_setport`.
     ///
     /// # Errors
     /// Those of Linux; `EOPNOTSUPP` for what the router does not have.
-    pub fn change(&mut self, data: &Attribute<'_>, open: bool) -> Result<bool, RequestError> {
+    pub fn change(&mut self, data: &Attribute<'_>, up: bool, carrier: bool) -> Result<bool, RequestError> {
         let data: Attributes<'_, PORT_LAST> = data.parse_nested(&PORT_POLICY, Validate::Liberal)?;
         for (kind, text) in REFUSED {
             if let Some(on) = data.get(kind).filter(|on| on.u8() != 0) {
@@ -495,7 +505,7 @@ impl Port {
                 return Err(RequestError::errno(EINVAL));
             }
             // Linux: `br_set_port_state`.
-            if !open {
+            if !up || !carrier && state != DISABLED {
                 return Err(RequestError::errno(libc::ENETDOWN));
             }
             self.state = state;

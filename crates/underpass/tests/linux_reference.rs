@@ -186,7 +186,8 @@ fn answers_of(exec: &dyn Fn(&str) -> Outcome, name: &str, without: fn(&str) -> S
     let mut differences = String::new();
     for line in lines {
         let text = |outcome: &Outcome| {
-            let mut all: Vec<_> = outcome.output.lines().map(|line| without(line.trim_end())).collect();
+            let lines = outcome.output.lines().map(|line| without(line.trim_end()));
+            let mut all: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
             if line.command.starts_with("ip neigh") {
                 all.sort();
             }
@@ -305,6 +306,35 @@ fn links_and_addresses_as_in_linux() {
 #[test]
 fn refusals_as_in_linux() {
     as_recorded("refusals");
+}
+
+/// Bridges, their ports, stations and VLANs: made, changed, shown, deleted and refused.
+#[test]
+fn bridges_as_in_linux() {
+    let daemon = two_ports();
+    daemon.succeeds("sysctl -qw net.core.fb_tunnels_only_for_init_net=2");
+    answers_of(&|line| daemon.exec(line), "bridge", |line| {
+        // The groups that a device listens to are none of the router's.
+        if line.ends_with(" self permanent") {
+            return String::new();
+        }
+        let mut line = line.to_owned();
+        for timer in ["gc_timer ", "forward_delay_timer ", "used ", "tso_max_size "] {
+            if let Some(start) = line.find(timer).map(|at| at + timer.len()) {
+                let value = |c: char| c == ' ' || c == '.' || c == '/' || c.is_ascii_digit();
+                let end = line[start..].find(|c| !value(c)).map_or(line.len(), |at| start + at);
+                line.replace_range(start..end, "");
+            }
+        }
+        line
+    });
+    for option in ["stp_state 1", "mcast_snooping 1", "mcast_querier 1", "vlan_stats_enabled 1"] {
+        let refused = daemon.exec(&format!("ip link add refused type bridge {option}"));
+        assert!(
+            refused.output.contains(&format!("{} is not supported", &option[..option.len() - 2])),
+            "{refused:?}"
+        );
+    }
 }
 
 /// Where packets would go that are not plain unicast ones, settings of links, and refusals.

@@ -58,9 +58,12 @@ fn automatic6(link: &Link) -> Option<(Ipv6Addr, u8)> {
     match link.kind {
         LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
         LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Vlan => {
-            link.eui64.then(|| (link_local(link.mac), 64))
-        }
+        LinkKind::Port(_)
+        | LinkKind::Kernel
+        | LinkKind::Dummy
+        | LinkKind::Ifb
+        | LinkKind::Vlan
+        | LinkKind::Bridge => link.eui64.then(|| (link_local(link.mac), 64)),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use libc::{IFF_NOARP, IFF_UP};
 
+use super::bridge::fdb::Stations;
 use super::encode::in_own_vrf;
 use super::publish::{compile_link, free_port, notify_link, notify_link_gone, publish_link};
 use super::tunnel::publish::{publish_tunnel, unpublish_tunnel};
-use super::{Link, LinkKind, vlan};
+use super::{Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::address::publish::{
     addresses_down, addresses_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
@@ -27,7 +28,11 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     }
     new.carrier = vlan::carrier(router, &old, &new);
     // A link that changes its VRF is taken down for it: Linux's cycle_netdev.
-    let leaves = old.master != new.master;
+    let is_vrf = |master: Option<u32>| {
+        master.and_then(|master| router.links.get(master)).is_some_and(|master| master.vrf_table().is_some())
+    };
+    let leaves = old.master != new.master && (is_vrf(old.master) || is_vrf(new.master));
+    bridge::enslave(router, &old, &mut new);
     let wanted_up = new.up();
     if old.up() && (!wanted_up || leaves) {
         switch_link(router, cause, &old, false);
@@ -75,6 +80,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     }
     if let Some(now) = router.links.get(index).cloned() {
         vlan::follow(router, cause, &old, &now);
+        bridge::follow(router, cause, &old, &now);
     }
 }
 
@@ -106,6 +112,10 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
         change_link(router, cause, Link { master: None, ..slave });
     }
     let Some(link) = router.links.get(index).cloned() else { return };
+    if link.bridge_port.is_some() {
+        change_link(router, cause, Link { master: None, ..link });
+    }
+    let Some(link) = router.links.get(index).cloned() else { return };
     if link.up() {
         switch_link(router, cause, &link, false);
     }
@@ -119,6 +129,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
     if let Some(link) = router.links.remove(index) {
         vlan::publish_lower(router, &link);
         router.engine.remove_link(link.id);
+        router.stations.remove(&index);
         router.sysctls.forget(index);
         forget_labels_of(router, index);
         forget_traffic_control(router, index);
@@ -140,8 +151,11 @@ pub(crate) fn add_loopback(router: &mut Router) {
 
 pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     let index = link.index;
-    if matches!(link.kind, LinkKind::Dummy | LinkKind::Vlan) && router.live.is_none() {
+    if matches!(link.kind, LinkKind::Dummy | LinkKind::Vlan | LinkKind::Bridge) && router.live.is_none() {
         link.sink = Some(free_port(router));
+    }
+    if link.bridge.is_some() {
+        router.stations.insert(index, Stations::default());
     }
     let vrf = link.vrf_table().is_some();
     router.links.put(link.clone());
@@ -156,6 +170,7 @@ pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     }
     router.links.put(link.clone());
     vlan::publish_lower(router, &link);
+    bridge::fdb::refresh_local(router, cause, index);
     publish_tunnel(router, index);
     notify_link(router, cause, index, u32::MAX);
 }

@@ -1,8 +1,10 @@
 //! `RTM_NEWLINK` and `RTM_DELLINK`, as Linux's `rtnl_fill_ifinfo` writes them.
 
 use underpass_engine::counters::Direction;
+use underpass_netlink::bridge::Shown;
 use underpass_netlink::{Reply, tunnel};
 
+use super::bridge::{Bridge, bridge_of, fdb};
 use super::{Link, LinkKind};
 use crate::tc::default_qdisc;
 use crate::{Device, Router};
@@ -60,7 +62,7 @@ pub(super) fn write_stats(reply: &mut Reply<'_>, count: LinkCount) {
 }
 
 /// `struct ifinfomsg`.
-fn header(link: &Link, change: u32) -> [u8; 16] {
+pub(super) fn header(link: &Link, change: u32) -> [u8; 16] {
     let mut header = [0; 16];
     header[2..4].copy_from_slice(&link.hardware().to_ne_bytes());
     header[4..8].copy_from_slice(&link.index.to_ne_bytes());
@@ -70,13 +72,15 @@ fn header(link: &Link, change: u32) -> [u8; 16] {
 }
 
 /// RFC 2863 `ifOperStatus`, as `IF_OPER_*`.
-fn operational_state(link: &Link) -> u8 {
+pub(super) fn operational_state(link: &Link) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
         LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => 0,
         // Linux: `default_operstate`. The links below have a carrier, up or down.
-        LinkKind::Vlan if !link.carrier => 2,
-        LinkKind::Vlan | LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
+        LinkKind::Vlan | LinkKind::Bridge if !link.carrier => 2,
+        // Nobody has said anything of it yet.
+        LinkKind::Bridge if link.carrier_changes == [0; 2] => 0,
+        LinkKind::Vlan | LinkKind::Bridge | LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
     }
 }
 
@@ -91,20 +95,47 @@ pub(super) fn mtu_bounds(link: &Link) -> (u32, u32) {
     match link.kind {
         LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb => (0, 0),
         LinkKind::Tunnel(_) => link.tunnel.as_ref().map_or((0, 0), |tunnel| tunnel.mtu_bounds()),
-        LinkKind::Port(_) | LinkKind::Kernel => (68, 65535),
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Bridge => (68, 65535),
         LinkKind::Vlan => (0, 65535),
         LinkKind::Vrf { .. } => (1280, 65575),
     }
 }
 
-/// Writes all that is known of a link. `count`: its statistics, unless the client asked to skip them;
-/// `vrf`: the table of the VRF that it is enslaved to.
+/// What is shown of a link that is known elsewhere: of what it is enslaved to, and of the stations of a bridge.
+#[derive(Default)]
+pub(crate) struct Above {
+    /// The table of the VRF that it is enslaved to.
+    vrf: Option<u32>,
+    /// The bridge that it is a port of.
+    bridge: Option<Box<Bridge>>,
+    /// How many stations it has learned.
+    learned: u32,
+}
+
+impl Above {
+    pub fn of(router: &Router, link: &Link) -> Self {
+        Self {
+            vrf: vrf_table_over(router, link),
+            bridge: bridge_of(router, link.master).and_then(|master| master.bridge.clone()),
+            learned: fdb::count_learned(router, link.index),
+        }
+    }
+
+    /// What makes a link a port of a bridge: `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`.
+    pub(super) fn write_port(&self, reply: &mut Reply<'_>, link: &Link) {
+        if let (Some(port), Some(bridge)) = (&link.bridge_port, &self.bridge) {
+            port.settings.write(reply, &bridge.settings, bridge.id);
+        }
+    }
+}
+
+/// Writes all that is known of a link. `count`: its statistics, unless the client asked to skip them.
 pub(crate) fn write_link(
     reply: &mut Reply<'_>,
     link: &Link,
     change: u32,
     count: Option<LinkCount>,
-    vrf: Option<u32>,
+    above: &Above,
 ) {
     let (min_mtu, max_mtu) = mtu_bounds(link);
     let tso = if link.kind == LinkKind::Loopback { 524_280 } else { 65536 };
@@ -117,7 +148,9 @@ pub(crate) fn write_link(
     reply.u32(libc::IFLA_MIN_MTU, min_mtu);
     reply.u32(libc::IFLA_MAX_MTU, max_mtu);
     reply.u32(libc::IFLA_GROUP, link.group);
-    let flag = |flag: i32| u32::from(link.flags & flag as u32 != 0);
+    // Linux: `br_add_if`. A port of a bridge takes all frames, without a flag that says so.
+    let of_bridge = u32::from(link.bridge_port.is_some());
+    let flag = |flag: i32| u32::from(link.flags & flag as u32 != 0) + of_bridge;
     reply.u32(libc::IFLA_PROMISCUITY, flag(libc::IFF_PROMISC));
     reply.u32(libc::IFLA_ALLMULTI, flag(libc::IFF_ALLMULTI));
     reply.u32(libc::IFLA_NUM_TX_QUEUES, 1);
@@ -150,7 +183,7 @@ pub(crate) fn write_link(
     if let Some(count) = count {
         write_stats(reply, count);
     }
-    write_kind(reply, link, vrf);
+    write_kind(reply, link, above);
     if let Some(address) = link.permanent_address() {
         reply.attribute(IFLA_PERM_ADDRESS, &address);
     }
@@ -186,8 +219,8 @@ pub(super) fn write_addresses(reply: &mut Reply<'_>, [address, broadcast]: &[Vec
     }
 }
 
-fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
-    if link.kind.name().is_none() && vrf.is_none() {
+fn write_kind(reply: &mut Reply<'_>, link: &Link, above: &Above) {
+    if link.kind.name().is_none() && above.vrf.is_none() && link.bridge_port.is_none() {
         return;
     }
     let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
@@ -209,7 +242,18 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
         vlan.tag.write(reply);
         reply.end(data);
     }
-    if let Some(table) = vrf {
+    if let Some(bridge) = &link.bridge {
+        let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+        bridge.settings.write(reply, Shown { id: bridge.id, learned: above.learned });
+        reply.end(data);
+    }
+    if link.bridge_port.is_some() {
+        reply.text(libc::IFLA_INFO_SLAVE_KIND, "bridge");
+        let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+        above.write_port(reply, link);
+        reply.end(data);
+    }
+    if let Some(table) = above.vrf {
         reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
         let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
         reply.u32(IFLA_VRF_PORT_TABLE, table);

@@ -6,9 +6,9 @@ use underpass_engine::buffer::PortId;
 use underpass_engine::hmac::Require;
 use underpass_engine::tables::LookupId;
 
-use super::encode::{self, count_link, in_own_vrf, vrf_table_over};
+use super::encode::{self, Above, count_link, in_own_vrf, vrf_table_over};
 use super::tunnel::publish::publish_tunnel;
-use super::{Link, LinkKind, vlan};
+use super::{Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::address::source::{anycast6, own6, several, source4, source6};
 use crate::events::Cause;
@@ -62,16 +62,16 @@ pub(super) fn own_mac(index: u32) -> [u8; 6] {
 /// Notifies listeners that a link is no more.
 pub(super) fn notify_link_gone(router: &mut Router, cause: Cause, link: &Link) {
     router.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_DELLINK, 0, |reply| {
-        encode::write_link(reply, link, u32::MAX, None, None);
+        encode::write_link(reply, link, u32::MAX, None, &Above::default());
     });
 }
 
 /// Notifies listeners of a new link, or of a change of these of its flags.
 pub(super) fn notify_link(router: &mut Router, cause: Cause, index: u32, change: u32) {
     let Some(link) = router.links.get(index) else { return };
-    let (count, vrf) = (count_link(router, link), vrf_table_over(router, link));
+    let (count, above) = (count_link(router, link), Above::of(router, link));
     router.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_NEWLINK, 0, |reply| {
-        encode::write_link(reply, link, change, Some(count), vrf);
+        encode::write_link(reply, link, change, Some(count), &above);
     });
 }
 
@@ -115,8 +115,8 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         swallows: link.kind == LinkKind::Dummy && link.sink.is_some(),
         vlan: vlan::compile(router, link),
         vlans: vlan::compile_above(router, link),
-        bridge: None,
-        bridge_port: None,
+        bridge: bridge::compile(router, link),
+        bridge_port: bridge::compile_port(router, link),
         ifb: link.kind == LinkKind::Ifb,
         programs: router.programs_of(link.index),
     }

@@ -4,7 +4,8 @@ use libc::{EINVAL, ENODEV, RTM_NEWLINK};
 use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::Link;
-use super::encode::{count_link, vrf_table_over, write_link};
+use super::bridge::query::PortDump;
+use super::encode::{Above, count_link, write_link};
 use super::rewrite::write_reported;
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
@@ -75,7 +76,7 @@ pub(crate) fn get(
 
 fn write_shown(router: &Router, reply: &mut Reply<'_>, link: &Link, mask: u32) {
     let count = (mask & SKIP_STATS == 0).then(|| count_link(router, link));
-    write_link(reply, link, 0, count, vrf_table_over(router, link));
+    write_link(reply, link, 0, count, &Above::of(router, link));
 }
 
 /// A dump of links, after the last one written.
@@ -110,11 +111,13 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
         Some(info) => info.parse_nested(&KIND, Validate::Liberal)?.get(libc::IFLA_INFO_KIND),
         None => None,
     };
-    // Of the links that are ports of a bridge there is none.
-    let last = if i32::from(request.family()) == libc::AF_BRIDGE { u32::MAX } else { 0 };
+    let mask = attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32());
+    if i32::from(request.family()) == libc::AF_BRIDGE {
+        return Ok(Outcome::Dump(Box::new(PortDump { last: 0, mask })));
+    }
     Ok(Outcome::Dump(Box::new(LinkDump {
-        last,
-        mask: attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32()),
+        last: 0,
+        mask,
         master: attributes.get(libc::IFLA_MASTER).map(|master| master.u32()).filter(|&master| master != 0),
         kind: kind.map(|kind| kind.text()),
     })))

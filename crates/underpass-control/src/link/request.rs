@@ -9,11 +9,12 @@ use libc::{
 use underpass_netlink::tunnel::check_ethernet;
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
+use super::bridge::Flush;
 use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
 use super::proxied::{change_tunnel, delete_devices, is_made, set_master};
 use super::tunnel::vxlan;
-use super::{Link, LinkKind, tunnel, valid_mac, valid_name, vlan};
+use super::{Link, LinkKind, bridge, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::fou::request::check_free;
@@ -64,8 +65,8 @@ const POLICY: [Type; 66] = policy(&[
 const INFO: [Type; 6] = policy(&[
     (libc::IFLA_INFO_KIND, Type::String(55)),
     (libc::IFLA_INFO_DATA, Type::Nested),
-    (libc::IFLA_INFO_SLAVE_KIND, Type::Unsupported),
-    (libc::IFLA_INFO_SLAVE_DATA, Type::Unsupported),
+    (libc::IFLA_INFO_SLAVE_KIND, Type::String(55)),
+    (libc::IFLA_INFO_SLAVE_DATA, Type::Nested),
 ]);
 
 const VRF: [Type; 2] = policy(&[(super::encode::IFLA_VRF_TABLE, Type::U32)]);
@@ -98,6 +99,8 @@ pub(crate) struct Wanted<'a> {
     pub(super) attributes: Attributes<'a, 66>,
     pub(super) kind: Option<String>,
     data: Option<Attribute<'a>>,
+    /// What it says of a link as one that is enslaved to another.
+    slave_data: Option<Attribute<'a>>,
 }
 
 impl<'a> Wanted<'a> {
@@ -116,6 +119,7 @@ impl<'a> Wanted<'a> {
             attributes,
             kind: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_KIND)).map(|kind| kind.text()),
             data: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_DATA)),
+            slave_data: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_SLAVE_DATA)),
         })
     }
 
@@ -138,6 +142,10 @@ impl<'a> Wanted<'a> {
                 check_ethernet(&address).map_err(|error| RequestError::new(error.errno, said))?;
             }
             Some("dummy" | "ifb" | "gretap" | "ip6gretap") => {
+                check_ethernet(&address)?;
+            }
+            // Linux: `br_validate`.
+            Some("bridge") => {
                 check_ethernet(&address)?;
             }
             Some("vlan") => {
@@ -195,6 +203,7 @@ impl<'a> Wanted<'a> {
             if let Some(vlan) = &mut link.vlan {
                 vlan.inherits_mac = false;
             }
+            bridge::set_mac(&mut link);
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
             let (min, max) = mtu_bounds(&link);
@@ -210,6 +219,7 @@ impl<'a> Wanted<'a> {
                 vxlan::check_mtu(router, &link)?;
             }
             if !new {
+                bridge::set_mtu(&mut link);
                 vlan::check_mtu(router, &link)?;
             }
         }
@@ -283,6 +293,28 @@ impl<'a> Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    /// What a link becomes by what the request says of its kind, and of what it is enslaved to.
+    fn parameters(&self, router: &Router, link: &Link) -> Result<(Link, Flush), RequestError> {
+        let (mut changed, mut flush) = (link.clone(), Flush::default());
+        // Of what makes their kind only tunnels, VLAN devices and bridges can be changed.
+        if let Some(data) = &self.data {
+            let mtu = self.attributes.get(libc::IFLA_MTU).is_some();
+            let kind = self.kind.as_deref();
+            match (&link.vlan, &link.bridge) {
+                (Some(vlan), _) if kind == Some("vlan") => changed = vlan::change(link, vlan, data)?,
+                (_, Some(bridge)) if kind == Some("bridge") => {
+                    (changed, flush) = bridge::change(link, bridge, data)?;
+                }
+                _ => changed = tunnel::change(router, link, kind, data, mtu)?,
+            }
+        }
+        if let Some(data) = &self.slave_data {
+            let (port, stations) = bridge::change_port(&changed, data)?;
+            (changed, flush) = (port, Flush { stations: flush.stations || stations.stations });
+        }
+        Ok((changed, flush))
+    }
+
     /// What a link that was named becomes, its name included.
     fn changed(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
         let mut changed = self.apply(router, link)?;
@@ -330,6 +362,9 @@ fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, 
         return Ok(link.master.filter(|_| master != 0));
     }
     let vrf = router.links.get(master).ok_or(RequestError::errno(EINVAL))?;
+    if vrf.bridge.is_some() {
+        return bridge::check_port(router, link, vrf).map(|()| Some(master));
+    }
     if vrf.vrf_table().is_none() {
         return Err(RequestError::errno(EOPNOTSUPP));
     }
@@ -374,19 +409,8 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (Some(_), _) if request.exclusive() => Err(RequestError::errno(EEXIST)),
         (Some(_), _) if request.replace() => Err(RequestError::errno(EOPNOTSUPP)),
         (Some(link), _) => {
-            let changed = match &wanted.data {
-                // Of what makes their kind only tunnels can be changed.
-                Some(data) => {
-                    let mtu = wanted.attributes.get(libc::IFLA_MTU).is_some();
-                    let kind = wanted.kind.as_deref();
-                    let changed = match link.vlan.as_ref().filter(|_| kind == Some("vlan")) {
-                        Some(vlan) => vlan::change(link, vlan, data)?,
-                        None => tunnel::change(router, link, kind, data, mtu)?,
-                    };
-                    wanted.changed(router, &changed)?
-                }
-                None => wanted.changed(router, link)?,
-            };
+            let (link, flush) = wanted.parameters(router, link)?;
+            let changed = wanted.changed(router, &link)?;
             if vlan::beside::is_own(router, &changed) {
                 return vlan::beside::change(router, request, &changed);
             }
@@ -395,6 +419,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             }
             if router.live.is_some() {
                 return set_master(router, request, changed.index, changed.master);
+            }
+            if flush.stations {
+                bridge::fdb::flush(router, cause, &changed);
             }
             change_link(router, cause, changed);
             Ok(Outcome::Done)
@@ -416,7 +443,7 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let wanted = Wanted::parse(request)?;
     match wanted.find(router) {
         (Some(link), _) => {
-            if wanted.data.is_some() {
+            if wanted.data.is_some() || wanted.slave_data.is_some() {
                 return Err(RequestError::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;

@@ -12,7 +12,7 @@ use super::encode::IFLA_INET6_ADDR_GEN_MODE;
 use super::proxied::HEADER;
 
 use super::tunnel::save::{first, kind_words};
-use super::{Link, LinkKind, vlan};
+use super::{Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::route::{Family, InfoId, Prefix};
 use crate::save::{Save, Words, mac, quoted};
@@ -41,6 +41,7 @@ pub(crate) fn save_links(save: &mut Save<'_>) {
             save.line(Words::new(&format!("ip link set dev {name} master {master}")));
         }
     }
+    bridge::save::save_ports(save);
 }
 
 /// Every link behind the one that it is bound to.
@@ -69,13 +70,17 @@ fn add(save: &mut Save<'_>, link: &Link) {
         line.pair("link", save.name(vlan.lower));
     }
     line.pair("name", quoted(&link.name));
-    let inherits = link.vlan.as_ref().is_some_and(|vlan| vlan.inherits_mac);
+    let inherits = link.vlan.as_ref().is_some_and(|vlan| vlan.inherits_mac)
+        || link.bridge.as_ref().is_some_and(|bridge| !bridge.mac_is_set);
     if is_ethernet(link) && !inherits {
         line.pair("address", mac(link.mac));
     }
     match (&link.tunnel, &link.vlan) {
         (_, Some(vlan)) => {
             line.add(vlan::words(vlan));
+        }
+        (None, None) if let Some(bridge) = &link.bridge => {
+            line.add(bridge::save::words(bridge));
         }
         (Some(tunnel), None) => {
             let words = kind_words(save, &link.name, tunnel);
@@ -97,7 +102,8 @@ fn is_ethernet(link: &Link) -> bool {
         | LinkKind::Dummy
         | LinkKind::Ifb
         | LinkKind::Vrf { .. }
-        | LinkKind::Vlan => true,
+        | LinkKind::Vlan
+        | LinkKind::Bridge => true,
         LinkKind::Tunnel(kind) => kind.ethernet() && link.mac != [0; 6],
     }
 }
@@ -107,7 +113,15 @@ fn fresh(save: &Save<'_>, link: &Link) -> Link {
     match (&link.tunnel, &link.vlan) {
         (_, Some(vlan)) => vlan::as_made(save.router, link, vlan),
         (Some(tunnel), None) => first(save.router, link, tunnel),
-        (None, None) => Link::new(link.index, link.name.clone(), link.kind, link.mac),
+        (None, None) => {
+            let mut first = Link::new(link.index, link.name.clone(), link.kind, link.mac);
+            // That of a bridge follows from its ports, unless a request has set it.
+            let has_ports = save.router.links.slaves(link.index).next().is_some();
+            if has_ports && link.bridge.as_ref().is_some_and(|bridge| !bridge.mtu_is_set) {
+                first.mtu = link.mtu;
+            }
+            first
+        }
     }
 }
 
@@ -135,6 +149,8 @@ fn set(save: &mut Save<'_>, link: &Link) {
         carrier_changes: _,
         tunnel: _,
         vlan: _,
+        bridge: _,
+        bridge_port: _,
         id: _,
     } = link;
     let mut line = Words::default();
@@ -143,9 +159,11 @@ fn set(save: &mut Save<'_>, link: &Link) {
     line.some("broadcast", (is_ethernet(link) && *broadcast != first.broadcast).then(|| mac(*broadcast)));
     // That of a tunnel is what its way was when it was made.
     let last = has_ipv6(save.router, link);
+    let said = link.bridge.as_ref().is_some_and(|bridge| bridge.mtu_is_set);
     line.some(
         "mtu",
-        (!last && (*mtu != first.mtu || link.lower().is_some() || link.tunnel.is_some())).then_some(mtu),
+        (!last && (*mtu != first.mtu || said || link.lower().is_some() || link.tunnel.is_some()))
+            .then_some(mtu),
     );
     line.some("txqueuelen", (*tx_queue_len != first.tx_queue_len).then_some(tx_queue_len));
     line.some("group", (*group != first.group).then_some(group));

@@ -116,7 +116,12 @@ pub(super) fn change(link: &Link, vlan: &Vlan, data: &Attribute<'_>) -> Result<L
 /// Whether a link can have VLAN devices: not `NETIF_F_VLAN_CHALLENGED`.
 const fn takes_vlans(link: &Link) -> bool {
     match link.kind {
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Vlan => true,
+        LinkKind::Port(_)
+        | LinkKind::Kernel
+        | LinkKind::Dummy
+        | LinkKind::Ifb
+        | LinkKind::Vlan
+        | LinkKind::Bridge => true,
         LinkKind::Tunnel(kind) => kind.ethernet(),
         LinkKind::Loopback | LinkKind::Vrf { .. } => false,
     }

@@ -171,7 +171,6 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let mut families = match i32::from(request.family()) {
         AF_INET => vec![false],
         AF_INET6 => vec![true],
-        libc::AF_BRIDGE => return Err(RequestError::errno(EOPNOTSUPP)),
         _ => vec![false, true],
     }
     .into_iter();

@@ -229,7 +229,8 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         | LinkKind::Dummy
         | LinkKind::Ifb
         | LinkKind::Tunnel(_)
-        | LinkKind::Vlan => true,
+        | LinkKind::Vlan
+        | LinkKind::Bridge => true,
         LinkKind::Vrf { .. } => parent == tc::INGRESS,
         LinkKind::Loopback => false,
     };

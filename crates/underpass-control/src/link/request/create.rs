@@ -9,7 +9,7 @@ use super::super::encode::IFLA_VRF_TABLE;
 use super::super::proxied::{make_device, make_tunnel};
 use super::super::publish::own_mac;
 use super::super::tunnel::fallback::use_kind;
-use super::super::{Link, LinkKind, tunnel, vlan};
+use super::super::{Link, LinkKind, bridge, tunnel, vlan};
 use super::{VRF, Wanted, free_name, master_for};
 use crate::dump::Outcome;
 use crate::events::Cause;
@@ -37,6 +37,9 @@ pub(super) fn create(
     }
     if wanted.kind.as_deref() == Some("vlan") {
         return create_vlan(router, request, wanted);
+    }
+    if wanted.kind.as_deref() == Some("bridge") && router.live.is_none() {
+        return create_bridge(router, request, wanted);
     }
     let kind = match wanted.kind.as_deref() {
         Some("dummy") => LinkKind::Dummy,
@@ -140,6 +143,20 @@ fn create_vlan(
     if router.live.is_some() {
         return vlan::beside::make(router, request, &link);
     }
+    add(router, Cause::from(request), link);
+    Ok(Outcome::Done)
+}
+
+/// A bridge: what is said of it, then what is said of any link.
+fn create_bridge(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Outcome, RequestError> {
+    let name = free_name(router, wanted.name().as_deref().unwrap_or("bridge%d"))?;
+    let link = wanted.link(router, name, LinkKind::Bridge);
+    let link = bridge::create(link, wanted.data.as_ref())?;
+    let link = wanted.apply_new(router, &link)?;
     add(router, Cause::from(request), link);
     Ok(Outcome::Done)
 }

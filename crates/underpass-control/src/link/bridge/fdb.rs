@@ -1,0 +1,291 @@
+//! The stations of a bridge as the control thread has them: what requests put into the table of the workers, what these learn,
+//! and what has not been heard for too long. Linux: `net/bridge/br_fdb.c`.
+
+pub(crate) mod request;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use libc::{NUD_NOARP, NUD_PERMANENT, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH, RTM_NEWNEIGH};
+use underpass_engine::l2::fdb::{EXTERNAL, Entry, Fdb, LOCAL, STATIC, STICKY, Station, USER};
+use underpass_engine::tables::LinkId;
+use underpass_netlink::Reply;
+
+use super::super::publish::publish_link;
+use super::super::{Link, valid_mac};
+use super::index_of;
+use crate::Router;
+use crate::events::Cause;
+
+const NDA_FLAGS_EXT: u16 = 15;
+const NTF_STICKY: u8 = 1 << 6;
+
+/// The stations of a bridge.
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    /// What workers look up, and learn into.
+    pub table: Arc<Fdb>,
+    /// What of it listeners know.
+    known: BTreeMap<Station, Known>,
+    /// Those that were added later have higher numbers.
+    last: u64,
+    /// [`Fdb::changes`] when the table was last read.
+    seen: u32,
+    /// When it was last read, in milliseconds.
+    read: u64,
+}
+
+/// What listeners know of a station.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    link: LinkId,
+    flags: u8,
+    number: u64,
+}
+
+impl Stations {
+    /// Puts an entry in, or another in its place; whether the table is another one now.
+    fn put(&mut self, station: Station, entry: Entry) -> bool {
+        let mut grown = false;
+        while !self.table.set(station, entry) && !grown {
+            (self.table, grown) = (Arc::new(self.table.again()), true);
+        }
+        self.note(station, entry);
+        grown
+    }
+
+    /// Listeners hear of an entry.
+    fn note(&mut self, station: Station, entry: Entry) {
+        self.last += 1;
+        let number = self.known.get(&station).map_or(self.last, |known| known.number);
+        self.known.insert(station, Known { link: entry.link, flags: entry.flags, number });
+    }
+
+    /// Takes an entry out.
+    fn remove(&mut self, station: Station) {
+        self.table.remove(station);
+        self.known.remove(&station);
+    }
+
+    /// Those by a link, the last added first, as Linux lists them.
+    pub(super) fn by(&self, link: LinkId) -> Vec<(Station, Entry)> {
+        let mut found: Vec<_> = self.known.iter().filter(|(_, known)| known.link == link).collect();
+        found.sort_unstable_by_key(|(_, known)| std::cmp::Reverse(known.number));
+        found.into_iter().filter_map(|(station, _)| Some((*station, self.table.find(*station)?))).collect()
+    }
+}
+
+/// How many stations a bridge has learned.
+pub(in crate::link) fn count_learned(router: &Router, bridge: u32) -> u32 {
+    let stations = router.stations.get(&bridge);
+    let known = stations.iter().flat_map(|stations| stations.known.values());
+    known.filter(|known| known.flags & (LOCAL | STATIC | USER | EXTERNAL) == 0).count() as u32
+}
+
+fn now(router: &Router) -> u64 {
+    router.packet_time() / 1_000_000
+}
+
+/// How long a station of a bridge is kept, in milliseconds.
+fn ageing(router: &Router, bridge: u32) -> u64 {
+    let bridge = router.links.get(bridge).and_then(|link| link.bridge.as_ref());
+    bridge.map_or(0, |bridge| u64::from(bridge.settings.ageing_time) * 10)
+}
+
+/// Puts an entry in, and tells listeners.
+fn put(router: &mut Router, cause: Cause, bridge: u32, station: Station, entry: Entry) {
+    let Some(stations) = router.stations.get_mut(&bridge) else { return };
+    if stations.put(station, entry) {
+        publish_link(router, bridge);
+    }
+    notify(router, cause, RTM_NEWNEIGH, bridge, station, entry);
+}
+
+/// Takes an entry out, and tells listeners.
+fn remove(router: &mut Router, cause: Cause, bridge: u32, station: Station) {
+    let Some(stations) = router.stations.get_mut(&bridge) else { return };
+    let Some(entry) = stations.table.find(station) else { return };
+    stations.remove(station);
+    notify(router, cause, RTM_DELNEIGH, bridge, station, entry);
+}
+
+fn remove_all(
+    router: &mut Router,
+    cause: Cause,
+    bridge: u32,
+    which: impl Fn(Station, Entry) -> bool,
+) -> usize {
+    let Some(stations) = router.stations.get(&bridge) else { return 0 };
+    let found: Vec<Station> = stations
+        .table
+        .iter()
+        .filter(|(station, entry)| which(*station, *entry))
+        .map(|(station, _)| station)
+        .collect();
+    found.iter().for_each(|station| remove(router, cause, bridge, *station));
+    found.len()
+}
+
+/// A bridge forgets what it has learned by a port, or by all, in a VLAN, or in all (0). Linux: `br_fdb_delete_by_port`.
+pub(super) fn forget_learned(
+    router: &mut Router,
+    cause: Cause,
+    bridge: u32,
+    port: Option<LinkId>,
+    vlan: u16,
+) {
+    remove_all(router, cause, bridge, |station, entry| {
+        !entry.is(LOCAL | STATIC | EXTERNAL)
+            && port.is_none_or(|port| entry.link == port)
+            && (vlan == 0 || station.vlan() == vlan)
+    });
+}
+
+/// A bridge forgets all that leads to a port that is none any more.
+pub(super) fn forget_port(router: &mut Router, cause: Cause, bridge: u32, port: LinkId) {
+    remove_all(router, cause, bridge, |_, entry| entry.link == port);
+}
+
+/// What a bridge, or a bridge by this port of it, has learned is to be forgotten.
+pub(in crate::link) fn flush(router: &mut Router, cause: Cause, link: &Link) {
+    match (link.bridge.is_some(), link.master) {
+        (true, _) => forget_learned(router, cause, link.index, None, 0),
+        (false, Some(bridge)) => forget_learned(router, cause, bridge, Some(link.id), 0),
+        (false, None) => {}
+    }
+}
+
+/// A bridge has entries of its own for its address and those of its ports, in all of their VLANs. Linux:
+/// `br_fdb_add_local`, `br_fdb_changeaddr`, `br_fdb_change_mac_address`.
+pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: u32) {
+    let Some(link) = router.links.get(bridge) else { return };
+    let Some(own) = link.bridge.as_ref().map(|bridge| (link.id, link.mac, &bridge.vlans)) else { return };
+    let ports = router.links.slaves(bridge);
+    let ports = ports.filter_map(|port| Some((port.id, port.mac, &port.bridge_port.as_ref()?.vlans)));
+    let mut wanted: BTreeMap<Station, LinkId> = BTreeMap::new();
+    let mut order = Vec::new();
+    for (id, mac, vlans) in ports.chain([own]).filter(|(_, mac, _)| valid_mac(*mac)) {
+        for vlan in std::iter::once(0).chain(vlans.iter().map(|(id, ..)| id)) {
+            let station = Station::new(mac, vlan);
+            if let std::collections::btree_map::Entry::Vacant(place) = wanted.entry(station) {
+                place.insert(id);
+                order.push(station);
+            }
+        }
+    }
+    remove_all(router, cause, bridge, |station, entry| {
+        entry.is(LOCAL) && !entry.is(USER | EXTERNAL) && wanted.get(&station) != Some(&entry.link)
+    });
+    let heard = now(router);
+    for station in order {
+        let table = router.stations.get(&bridge).map(|stations| Arc::clone(&stations.table));
+        let there = table.and_then(|table| table.find(station)).is_some_and(|entry| entry.is(LOCAL));
+        if let Some(link) = wanted.get(&station).copied().filter(|_| !there) {
+            put(router, cause, bridge, station, Entry { link, flags: LOCAL | STATIC, heard });
+        }
+    }
+}
+
+impl Router {
+    /// Reads what workers have learned into the tables of bridges since, tells of it, and forgets what was not heard for too
+    /// long. Whether there is a bridge, so that there may be more soon.
+    pub fn follow_stations(&mut self) -> bool {
+        let bridges: Vec<u32> = self.stations.keys().copied().collect();
+        for bridge in &bridges {
+            follow(self, *bridge);
+        }
+        !bridges.is_empty()
+    }
+}
+
+/// How often a table is read for what has aged, in milliseconds.
+const PERIOD: u64 = 1000;
+
+fn follow(router: &mut Router, bridge: u32) {
+    let (now, ageing) = (now(router), ageing(router, bridge));
+    let Some(stations) = router.stations.get_mut(&bridge) else { return };
+    let changes = stations.table.changes();
+    if changes == stations.seen && now < stations.read + PERIOD {
+        return;
+    }
+    (stations.seen, stations.read) = (changes, now);
+    let table = Arc::clone(&stations.table);
+    let mut new = Vec::new();
+    let mut old = Vec::new();
+    for (station, entry) in table.iter() {
+        if entry.has_expired(now, ageing) && !entry.is(LOCAL) {
+            old.push(station);
+            continue;
+        }
+        let known = stations.known.get(&station);
+        if known.is_none_or(|known| (known.link, known.flags) != (entry.link, entry.flags)) {
+            new.push((station, entry));
+        }
+    }
+    new.sort_unstable_by_key(|(station, entry)| (entry.heard, *station));
+    new.iter().for_each(|(station, entry)| stations.note(*station, *entry));
+    for (station, entry) in new {
+        notify(router, Cause::default(), RTM_NEWNEIGH, bridge, station, entry);
+    }
+    for station in old {
+        remove(router, Cause::default(), bridge, station);
+    }
+    if table.is_crowded()
+        && let Some(stations) = router.stations.get_mut(&bridge)
+    {
+        stations.table = Arc::new(table.again());
+        publish_link(router, bridge);
+    }
+}
+
+/// `ndm_state` of an entry. Linux: `fdb_to_nud`.
+fn state_of(entry: Entry, now: u64, ageing: u64) -> u16 {
+    match entry {
+        _ if entry.is(LOCAL) => NUD_PERMANENT,
+        _ if entry.is(STATIC) => NUD_NOARP,
+        _ if entry.has_expired(now, ageing) => NUD_STALE,
+        _ => NUD_REACHABLE,
+    }
+}
+
+/// What is told of an entry besides itself.
+#[derive(Clone, Copy)]
+struct Told {
+    bridge: u32,
+    link: u32,
+    now: u64,
+    ageing: u64,
+}
+
+impl Told {
+    fn of(router: &Router, bridge: u32, entry: Entry) -> Self {
+        let link = index_of(router, bridge, entry.link);
+        Self { bridge, link, now: now(router), ageing: ageing(router, bridge) }
+    }
+
+    /// Linux: `fdb_fill_info`.
+    fn write(self, reply: &mut Reply<'_>, station: Station, entry: Entry) {
+        let mut header = [0; 12];
+        header[0] = libc::AF_BRIDGE as u8;
+        header[4..8].copy_from_slice(&self.link.to_ne_bytes());
+        header[8..10].copy_from_slice(&state_of(entry, self.now, self.ageing).to_ne_bytes());
+        header[10] = if entry.is(EXTERNAL) { libc::NTF_EXT_LEARNED } else { 0 }
+            | if entry.is(STICKY) { NTF_STICKY } else { 0 };
+        reply.fixed(&header);
+        reply.attribute(libc::NDA_LLADDR, &station.mac());
+        reply.u32(libc::NDA_MASTER, self.bridge);
+        reply.u32(NDA_FLAGS_EXT, 0);
+        // struct nda_cacheinfo: how long ago it was confirmed, used and updated, in hundredths of a second; users.
+        let age = (self.now.saturating_sub(entry.heard) / 10) as u32;
+        let info: Vec<u8> = [0, age, age, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        reply.attribute(libc::NDA_CACHEINFO, &info);
+        if station.vlan() != 0 {
+            reply.u16(libc::NDA_VLAN, station.vlan());
+        }
+    }
+}
+
+fn notify(router: &mut Router, cause: Cause, kind: u16, bridge: u32, station: Station, entry: Entry) {
+    let told = Told::of(router, bridge, entry);
+    router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
+}

@@ -1,0 +1,147 @@
+//! `bridge link set`, `bridge vlan`: requests of `AF_BRIDGE` for links. Linux: `rtnl_bridge_setlink` of `net/core/rtnetlink.c`,
+//! `br_setlink` of `net/bridge/br_netlink.c`.
+
+use std::ops::RangeInclusive;
+
+use libc::{EINVAL, ENODEV, EOPNOTSUPP};
+use underpass_netlink::{Attribute, RequestError, Type, Validate, policy};
+
+use super::super::Link;
+use super::super::change::change_link;
+use super::query::{IFLA_BRIDGE_VLAN_INFO, PVID, RANGE_BEGIN, RANGE_END, UNTAGGED};
+use super::vlans::Vlans;
+use super::{change_port, fdb};
+use crate::dump::Outcome;
+use crate::events::Cause;
+use crate::request::word;
+use crate::{Request, Router};
+
+const POLICY: [Type; 66] = policy(&[
+    (libc::IFLA_PROTINFO, Type::Any),
+    (libc::IFLA_AF_SPEC, Type::Any),
+    (libc::IFLA_EXT_MASK, Type::U32),
+]);
+
+const IFLA_BRIDGE_FLAGS: u16 = 0;
+/// `BRIDGE_FLAGS_MASTER`: what the link is to its master; `BRIDGE_FLAGS_SELF`: what it is itself.
+const MASTER: u16 = 1;
+const SELF: u16 = 2;
+
+/// A VLAN, or several, that a request adds or deletes.
+#[derive(Clone, Debug)]
+struct Said {
+    ids: RangeInclusive<u16>,
+    flags: u16,
+}
+
+/// `RTM_SETLINK`, `RTM_DELLINK`.
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
+    let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
+    let deletes = request.message.kind == libc::RTM_DELLINK;
+    let link = router.links.get(u32::from_ne_bytes(word(&header, 4)));
+    let link = link.ok_or(RequestError::new(ENODEV, "unknown ifindex"))?.clone();
+    let of_family = attributes.get(libc::IFLA_AF_SPEC);
+    let flags = of_family.iter().flat_map(|of_family| of_family.nested());
+    let flags = flags.filter(|inner| inner.kind == IFLA_BRIDGE_FLAGS).map(|inner| number(&inner)).next();
+    let flags = flags.unwrap_or(Ok(0))?;
+    let to_master = flags == 0 || flags & MASTER != 0;
+    let itself = flags & SELF != 0;
+    if to_master && link.bridge_port.is_none() || itself && link.bridge.is_none() {
+        return Err(RequestError::errno(EOPNOTSUPP));
+    }
+    let mut changed = link;
+    let mut flush = false;
+    if let Some(port) =
+        attributes.get(libc::IFLA_PROTINFO).filter(|_| !deletes && changed.bridge_port.is_some())
+    {
+        let (link, asked) = change_port(&changed, &port)?;
+        (changed, flush) = (link, asked.stations);
+    }
+    let said = of_family.map_or(Ok(Vec::new()), |of_family| read(&of_family))?;
+    let gone = match vlans(&mut changed) {
+        Some(vlans) => apply(vlans, &said, deletes),
+        None => Vec::new(),
+    };
+    let cause = Cause::from(request);
+    if flush {
+        fdb::flush(router, cause, &changed);
+    }
+    let (id, bridge) = (changed.id, changed.master.filter(|_| changed.bridge_port.is_some()));
+    change_link(router, cause, changed);
+    if let Some(bridge) = bridge {
+        gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(id), vlan));
+    }
+    Ok(Outcome::Done)
+}
+
+fn vlans(link: &mut Link) -> Option<&mut Vlans> {
+    match (&mut link.bridge_port, &mut link.bridge) {
+        (Some(port), _) => Some(&mut port.vlans),
+        (None, Some(bridge)) => Some(&mut bridge.vlans),
+        (None, None) => None,
+    }
+}
+
+/// Adds the VLANs that are said, or deletes them. Those that are gone.
+fn apply(vlans: &mut Vlans, said: &[Said], deletes: bool) -> Vec<u16> {
+    let mut gone = Vec::new();
+    for Said { ids, flags } in said {
+        for id in ids.clone() {
+            if !deletes {
+                vlans.add(id, flags & PVID != 0, flags & UNTAGGED != 0);
+            } else if vlans.has(id) {
+                vlans.remove(id);
+                gone.push(id);
+            }
+        }
+    }
+    gone
+}
+
+fn number(attribute: &Attribute<'_>) -> Result<u16, RequestError> {
+    let bytes = <[u8; 2]>::try_from(attribute.value);
+    bytes.map(u16::from_ne_bytes).map_err(|_| RequestError::errno(EINVAL))
+}
+
+/// The VLANs that a request names. Linux: `br_afspec`, `br_process_vlan_info`.
+fn read(of_family: &Attribute<'_>) -> Result<Vec<Said>, RequestError> {
+    let mut all = Vec::new();
+    let mut first: Option<(u16, u16)> = None;
+    for inner in of_family.nested() {
+        match inner.kind {
+            IFLA_BRIDGE_FLAGS => continue,
+            // IFLA_BRIDGE_MODE: that of an embedded bridge, which a bridge takes no notice of.
+            1 => continue,
+            IFLA_BRIDGE_VLAN_INFO => {}
+            _ => {
+                let text = "Attribute is not supported by this router";
+                return Err(RequestError::new(EOPNOTSUPP, text).at(inner.offset));
+            }
+        }
+        let [a, b, c, d] = <[u8; 4]>::try_from(inner.value).map_err(|_| RequestError::errno(EINVAL))?;
+        let (flags, id) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+        let invalid = |text| Err(RequestError::new(EINVAL, text));
+        if id == 0 || id >= 4095 {
+            return invalid("Vlan id is invalid");
+        }
+        if (first.is_some() || flags & RANGE_BEGIN != 0) && flags & PVID != 0 {
+            return invalid("Pvid isn't allowed in a range");
+        }
+        match first {
+            None if flags & RANGE_BEGIN != 0 => first = Some((id, flags)),
+            None => all.push(Said { ids: id..=id, flags }),
+            Some(_) if flags & RANGE_BEGIN != 0 => {
+                return invalid("Found a new vlan range start while processing one");
+            }
+            Some(_) if flags & RANGE_END == 0 => return invalid("Vlan range end flag is missing"),
+            Some((start, _)) if id <= start => {
+                return invalid("End vlan id is less than or equal to start vlan id");
+            }
+            Some((start, flags)) => {
+                all.push(Said { ids: start..=id, flags });
+                first = None;
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,149 @@
+//! Bridges as lines.
+
+use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, USER};
+use underpass_netlink::bridge::{
+    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, ROOT_BLOCK,
+};
+
+use super::super::Link;
+use super::vlans::Vlans;
+use super::{Bridge, BridgePort};
+use crate::save::{Save, Words, mac, protocol};
+
+const fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// `type` and what follows it.
+pub(in crate::link) fn words(bridge: &Bridge) -> Words {
+    let bridge::Bridge {
+        forward_delay,
+        hello_time,
+        max_age,
+        ageing_time,
+        priority,
+        group_fwd_mask,
+        vlan_filtering,
+        vlan_protocol,
+        default_pvid,
+    } = &bridge.settings;
+    let first = bridge::Bridge::default();
+    let mut words = Words::new("type bridge");
+    words.some("forward_delay", (*forward_delay != first.forward_delay).then_some(forward_delay));
+    words.some("hello_time", (*hello_time != first.hello_time).then_some(hello_time));
+    words.some("max_age", (*max_age != first.max_age).then_some(max_age));
+    words.some("ageing_time", (*ageing_time != first.ageing_time).then_some(ageing_time));
+    words.some("priority", (*priority != first.priority).then_some(priority));
+    words.some("group_fwd_mask", (*group_fwd_mask != 0).then_some(group_fwd_mask));
+    words.some("vlan_filtering", vlan_filtering.then_some(1));
+    words.some("vlan_protocol", (*vlan_protocol != first.vlan_protocol).then(|| protocol(*vlan_protocol)));
+    words.some("vlan_default_pvid", (*default_pvid != first.default_pvid).then_some(default_pvid));
+    words
+}
+
+/// What differs from a port as it is at first, and the VLANs, once all links are enslaved.
+pub(in crate::link) fn save_ports(save: &mut Save<'_>) {
+    let links = save.router.links.iter().filter(|link| save.keeps(link.index));
+    let bridges: Vec<&Link> =
+        links.filter(|link| link.bridge.is_some() || link.bridge_port.is_some()).collect();
+    for link in bridges {
+        let name = save.name(link.index);
+        if let Some(bridge) = &link.bridge {
+            save_vlans(save, &name, &bridge.vlans, bridge.settings.default_pvid, " self");
+        }
+        let over = super::bridge_of(save.router, link.master).and_then(|over| over.bridge.as_ref());
+        if let (Some(port), Some(over)) = (&link.bridge_port, over) {
+            let words = port_words(port);
+            if !words.is_empty() {
+                save.line(Words::new(&format!("ip link set dev {name} type bridge_slave {words}")));
+            }
+            save_vlans(save, &name, &port.vlans, over.settings.default_pvid, "");
+        }
+    }
+}
+
+fn port_words(port: &BridgePort) -> Words {
+    // Its number follows from the order in which links are enslaved, its state is set once it is up.
+    let bridge::Port { state: _, priority, cost, switches: _, group_fwd_mask, number } = &port.settings;
+    let first = bridge::Port::new(*number);
+    let mut words = Words::default();
+    words.some("priority", (*priority != first.priority).then_some(priority));
+    words.some("cost", (*cost != first.cost).then_some(cost));
+    words.some("group_fwd_mask", (*group_fwd_mask != 0).then_some(group_fwd_mask));
+    for (bit, name) in [
+        (HAIRPIN, "hairpin"),
+        (GUARD, "guard"),
+        (ROOT_BLOCK, "root_block"),
+        (LEARNS, "learning"),
+        (FLOOD, "flood"),
+        (MCAST_FLOOD, "mcast_flood"),
+        (BCAST_FLOOD, "bcast_flood"),
+        (ISOLATED, "isolated"),
+    ] {
+        let on = port.settings.has(bit);
+        words.some(name, (on != first.has(bit)).then(|| switch(on)));
+    }
+    words
+}
+
+fn save_vlans(save: &mut Save<'_>, name: &str, vlans: &Vlans, default: u16, itself: &str) {
+    if default != 0 && !vlans.has(default) {
+        save.line(Words::new(&format!("bridge vlan del vid {default} dev {name}{itself}")));
+    }
+    for (id, is_pvid, untagged) in vlans.iter() {
+        if id == default && is_pvid && untagged {
+            continue;
+        }
+        let pvid = if is_pvid { " pvid" } else { "" };
+        let untagged = if untagged { " untagged" } else { "" };
+        save.line(Words::new(&format!("bridge vlan add vid {id} dev {name}{pvid}{untagged}{itself}")));
+    }
+}
+
+/// What is kept of the stations of bridges, and the states of ports that requests have set. Those that were learned are
+/// learned again.
+pub(crate) fn save_stations(save: &mut Save<'_>) {
+    let links: Vec<&Link> = save.router.links.iter().filter(|link| save.keeps(link.index)).collect();
+    for link in links {
+        let name = save.name(link.index);
+        let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
+        let stations = bridge.and_then(|bridge| save.router.stations.get(&bridge));
+        let mut entries = stations.map(|stations| stations.by(link.id)).unwrap_or_default();
+        entries.reverse();
+        for (station, entry) in entries {
+            if !entry.is(USER | EXTERNAL) {
+                continue;
+            }
+            let itself = if link.bridge.is_some() { "self" } else { "master" };
+            let words = entry_words(entry);
+            let mut line =
+                Words::new(&format!("bridge fdb replace {} dev {name} {itself} {words}", mac(station.mac())));
+            line.some("vlan", (station.vlan() != 0).then_some(station.vlan()));
+            save.line(line);
+        }
+        let state = link.bridge_port.as_ref().map(|port| port.settings.state);
+        let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
+        if let Some(state) = state.filter(|state| *state != FORWARDING)
+            && up
+            && link.up()
+            && link.carrier
+        {
+            save.line(Words::new(&format!("bridge link set dev {name} state {state}")));
+        }
+    }
+}
+
+fn entry_words(entry: Entry) -> String {
+    let mut words = match entry {
+        _ if entry.is(LOCAL) => "local",
+        _ if entry.is(STATIC) => "static",
+        _ => "dynamic",
+    }
+    .to_owned();
+    for (flag, name) in [(STICKY, " sticky"), (EXTERNAL, " extern_learn")] {
+        if entry.is(flag) {
+            words.push_str(name);
+        }
+    }
+    words
+}

@@ -1,0 +1,64 @@
+//! VLANs of bridges and their ports. Linux: `net/bridge/br_vlan.c`.
+
+use std::collections::BTreeMap;
+
+use underpass_engine::tables::Membership;
+
+/// The VLANs of a port, or of a bridge itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Vlans {
+    /// The VLAN of frames without a tag; 0: none.
+    pub pvid: u16,
+    /// Each with whether its frames leave without a tag.
+    members: BTreeMap<u16, bool>,
+}
+
+impl Vlans {
+    /// Whether this is one of them.
+    pub fn has(&self, id: u16) -> bool {
+        self.members.contains_key(&id)
+    }
+
+    /// Identifier, whether it is that of frames without a tag, whether its frames leave without one.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, bool, bool)> {
+        self.members.iter().map(|(&id, &untagged)| (id, id == self.pvid, untagged))
+    }
+
+    /// Adds a VLAN, or makes another of it. Linux: `__vlan_add_flags`.
+    pub(crate) fn add(&mut self, id: u16, is_pvid: bool, untagged: bool) {
+        if id == 0 {
+            return;
+        }
+        self.members.insert(id, untagged);
+        if is_pvid {
+            self.pvid = id;
+        } else if self.pvid == id {
+            self.pvid = 0;
+        }
+    }
+
+    /// Takes a VLAN out, if it is there.
+    pub(crate) fn remove(&mut self, id: u16) {
+        self.members.remove(&id);
+        if self.pvid == id {
+            self.pvid = 0;
+        }
+    }
+
+    /// The VLAN that new ports get is another one: so is theirs, where no request has said otherwise; whether it is.
+    /// Linux: `__br_vlan_set_default_pvid`.
+    pub(super) fn replace_default(&mut self, old: u16, new: u16) -> bool {
+        let has_old = old != 0 && self.pvid == old && self.members.get(&old) == Some(&true);
+        if old != 0 && !has_old || new != 0 && self.has(new) {
+            return false;
+        }
+        self.add(new, true, true);
+        self.remove(old);
+        true
+    }
+
+    /// As the packet path needs them.
+    pub(super) fn compile(&self) -> Box<Membership> {
+        Membership::new(self.pvid, self.members.iter().map(|(&id, &untagged)| (id, untagged)))
+    }
+}
