@@ -81,7 +81,7 @@ def configure(config):
     # A batch for each run of lines with the same family: -batch takes no options of its own. What a line reads
     # from its input (<<< 'text') follows it there.
     split = [
-        re.match(r"(sysctl -qw |tc |ip (?:-[46] |-f mpls )?)(.*?)(?: <<< '(.*)')?$", line).groups() for line in config if line.strip()
+        re.match(r"(sysctl -qw |tc |bridge |ip (?:-[46] |-f mpls )?)(.*?)(?: <<< '(.*)')?$", line).groups() for line in config if line.strip()
     ]
     for tool, lines in itertools.groupby(split, lambda line: line[0]):
         lines = list(lines)

@@ -108,7 +108,7 @@ impl Case {
         usize::try_from(number).ok().and_then(|n| self.labels.get(n)).map_or("", String::as_str)
     }
 
-    /// The lines of `config`: those of `sysctl`, and those of `ip` and `tc`, run by their `-batch`, which takes options
+    /// The lines of `config`: those of `sysctl`, and those of `ip`, `tc` and `bridge`, run by their `-batch`, which takes options
     /// only before it: a batch for each run of lines of one tool and family.
     fn configure(&self, router: &Offline) -> Result<(), String> {
         let config = fs::read_to_string(self.directory.join("config")).unwrap();
@@ -127,8 +127,9 @@ impl Case {
             // What it reads from its input follows it.
             let with_input = line.strip_suffix('\'').map(|line| line.replacen(" <<< '", "\n", 1));
             let line = with_input.as_deref().unwrap_or(line);
-            let tools: [(&str, Tool); 4] = [
+            let tools: [(&str, Tool); 5] = [
                 ("tc ", &["tc"]),
+                ("bridge ", &["bridge"]),
                 ("ip -6 ", &["ip", "-6"]),
                 ("ip -f mpls ", &["ip", "-f", "mpls"]),
                 ("ip ", &["ip"]),
@@ -162,7 +163,7 @@ impl Case {
                 let expected = expected.iter().filter(|(cause, _)| cause == number).map(|(_, frame)| frame);
                 let place = format!("in {number} ({}), {name}", self.label(*number));
                 let (mut expected, mut sent) = (expected.cloned().collect::<Vec<_>>(), sent.clone());
-                if self.name.starts_with("qos/") {
+                if self.name.starts_with("qos/") || self.name.starts_with("bridge/") {
                     // Which of a packet and its copy goes first is of no account.
                     expected.sort();
                     sent.sort();
@@ -604,6 +605,11 @@ fn segments() {
 #[test]
 fn tunnel() {
     group("tunnel");
+}
+
+#[test]
+fn bridge() {
+    group("bridge");
 }
 
 #[test]

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     bareudp,
     blocks,
     bpf,
+    bridge,
     by_type,
     devices,
     edits,
