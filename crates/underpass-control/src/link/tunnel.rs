@@ -15,9 +15,10 @@ pub(super) use request::{change, create};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use libc::{EINVAL, IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
-use underpass_engine::tables::{FouPortId, TunnelId};
+use underpass_engine::tables::{Ends, FouPortId, TunnelId};
 use underpass_netlink::RequestError;
 use underpass_netlink::tunnel::{
     self, Encap, IP6_CAP_PER_PACKET, IP6_CAP_RCV, IP6_CAP_XMIT, IP6_IGNORE_ENCAP_LIMIT, Kind, SixRd,
@@ -323,8 +324,10 @@ pub(crate) struct Tunnels {
     from_any: BTreeSet<u32>,
     /// The local addresses of those that have one, with the links.
     locals: BTreeSet<(Family, u128, u32)>,
-    /// The stations of VXLANs.
-    pub(super) stations: vxlan::Stations,
+    /// The other ends of VXLANs, which have numbers.
+    pub(super) ends: Arc<Ends>,
+    /// Of each VXLAN where frames go of whose station nothing is known, with the flags of the entry.
+    pub(super) others: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
     pub(super) loaded: [bool; 5],
 }

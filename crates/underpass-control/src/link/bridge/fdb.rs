@@ -1,9 +1,10 @@
-//! The stations of a bridge as the control thread has them: what requests put into the table of the workers, what these learn,
-//! and what has not been heard for too long. Linux: `net/bridge/br_fdb.c`.
+//! The stations of a bridge, or of a VXLAN, as the control thread has them: what requests put into the table of the workers, what
+//! these learn, and what has not been heard for too long. Linux: `net/bridge/br_fdb.c`, `drivers/net/vxlan/vxlan_core.c`.
 
 pub(crate) mod request;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use libc::{NUD_NOARP, NUD_PERMANENT, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH, RTM_NEWNEIGH};
@@ -12,6 +13,8 @@ use underpass_engine::tables::LinkId;
 use underpass_netlink::Reply;
 
 use super::super::publish::publish_link;
+use super::super::tunnel::publish::publish_tunnel;
+use super::super::tunnel::vxlan;
 use super::super::{Link, valid_mac};
 use super::index_of;
 use crate::Router;
@@ -20,7 +23,7 @@ use crate::events::Cause;
 const NDA_FLAGS_EXT: u16 = 15;
 const NTF_STICKY: u8 = 1 << 6;
 
-/// The stations of a bridge.
+/// The stations of a bridge, or of a VXLAN, whose entries have the number of another end in the place of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
     /// What workers look up, and learn into.
@@ -82,34 +85,45 @@ pub(in crate::link) fn count_learned(router: &Router, bridge: u32) -> u32 {
     known.filter(|known| known.flags & (LOCAL | STATIC | USER | EXTERNAL) == 0).count() as u32
 }
 
-fn now(router: &Router) -> u64 {
+pub(in crate::link) fn now(router: &Router) -> u64 {
     router.packet_time() / 1_000_000
 }
 
-/// How long a station of a bridge is kept, in milliseconds.
-fn ageing(router: &Router, bridge: u32) -> u64 {
-    let bridge = router.links.get(bridge).and_then(|link| link.bridge.as_ref());
-    bridge.map_or(0, |bridge| u64::from(bridge.settings.ageing_time) * 10)
+/// How long a station of a bridge or a VXLAN is kept, in milliseconds.
+fn ageing(router: &Router, owner: u32) -> u64 {
+    let Some(link) = router.links.get(owner) else { return 0 };
+    let vxlan = link.tunnel.as_ref().and_then(|tunnel| tunnel.parameters.vxlan);
+    match (&link.bridge, vxlan) {
+        (Some(bridge), _) => u64::from(bridge.settings.ageing_time) * 10,
+        (None, Some(vxlan)) => u64::from(vxlan.ageing) * 1000,
+        (None, None) => 0,
+    }
+}
+
+/// Workers get another table of a bridge or a VXLAN.
+fn publish(router: &mut Router, owner: u32) {
+    publish_link(router, owner);
+    publish_tunnel(router, owner);
 }
 
 /// Puts an entry in, and tells listeners.
-fn put(router: &mut Router, cause: Cause, bridge: u32, station: Station, entry: Entry) {
+pub(in crate::link) fn put(router: &mut Router, cause: Cause, bridge: u32, station: Station, entry: Entry) {
     let Some(stations) = router.stations.get_mut(&bridge) else { return };
     if stations.put(station, entry) {
-        publish_link(router, bridge);
+        publish(router, bridge);
     }
     notify(router, cause, RTM_NEWNEIGH, bridge, station, entry);
 }
 
 /// Takes an entry out, and tells listeners.
-fn remove(router: &mut Router, cause: Cause, bridge: u32, station: Station) {
+pub(in crate::link) fn remove(router: &mut Router, cause: Cause, bridge: u32, station: Station) {
     let Some(stations) = router.stations.get_mut(&bridge) else { return };
     let Some(entry) = stations.table.find(station) else { return };
     stations.remove(station);
     notify(router, cause, RTM_DELNEIGH, bridge, station, entry);
 }
 
-fn remove_all(
+pub(in crate::link) fn remove_all(
     router: &mut Router,
     cause: Cause,
     bridge: u32,
@@ -187,8 +201,8 @@ pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: 
 }
 
 impl Router {
-    /// Reads what workers have learned into the tables of bridges since, tells of it, and forgets what was not heard for too
-    /// long. Whether there is a bridge, so that there may be more soon.
+    /// Reads what workers have learned into the tables of bridges and VXLANs since, tells of it, and forgets what was not heard for
+    /// too long. Whether there is one, so that there may be more soon.
     pub fn follow_stations(&mut self) -> bool {
         let bridges: Vec<u32> = self.stations.keys().copied().collect();
         for bridge in &bridges {
@@ -234,7 +248,7 @@ fn follow(router: &mut Router, bridge: u32) {
         && let Some(stations) = router.stations.get_mut(&bridge)
     {
         stations.table = Arc::new(table.again());
-        publish_link(router, bridge);
+        publish(router, bridge);
     }
 }
 
@@ -250,31 +264,57 @@ fn state_of(entry: Entry, now: u64, ageing: u64) -> u16 {
 
 /// What is told of an entry besides itself.
 #[derive(Clone, Copy)]
-struct Told {
-    bridge: u32,
+pub(in crate::link) struct Told {
+    owner: Owner,
     link: u32,
     now: u64,
     ageing: u64,
 }
 
+/// Whose an entry is.
+#[derive(Clone, Copy)]
+enum Owner {
+    /// That of the bridge of this index.
+    Bridge(u32),
+    /// A VXLAN's; the other end behind which the station is.
+    Vxlan(IpAddr),
+}
+
 impl Told {
-    fn of(router: &Router, bridge: u32, entry: Entry) -> Self {
-        let link = index_of(router, bridge, entry.link);
-        Self { bridge, link, now: now(router), ageing: ageing(router, bridge) }
+    pub(in crate::link) fn of(router: &Router, owner: u32, entry: Entry) -> Self {
+        match vxlan::end(router, owner, entry.link.0) {
+            Some(end) => Self::behind(router, owner, end),
+            None => {
+                let link = index_of(router, owner, entry.link);
+                Self { owner: Owner::Bridge(owner), link, now: now(router), ageing: ageing(router, owner) }
+            }
+        }
     }
 
-    /// Linux: `fdb_fill_info`.
-    fn write(self, reply: &mut Reply<'_>, station: Station, entry: Entry) {
+    /// Of a station of the VXLAN of a link, behind this end.
+    pub(in crate::link) fn behind(router: &Router, link: u32, end: IpAddr) -> Self {
+        Self { owner: Owner::Vxlan(end), link, now: now(router), ageing: ageing(router, link) }
+    }
+
+    /// Linux: `fdb_fill_info`, `vxlan_fdb_info`.
+    pub(in crate::link) fn write(self, reply: &mut Reply<'_>, station: Station, entry: Entry) {
         let mut header = [0; 12];
         header[0] = libc::AF_BRIDGE as u8;
         header[4..8].copy_from_slice(&self.link.to_ne_bytes());
         header[8..10].copy_from_slice(&state_of(entry, self.now, self.ageing).to_ne_bytes());
-        header[10] = if entry.is(EXTERNAL) { libc::NTF_EXT_LEARNED } else { 0 }
+        let own = if let Owner::Vxlan(_) = self.owner { libc::NTF_SELF } else { 0 };
+        header[10] = own
+            | if entry.is(EXTERNAL) { libc::NTF_EXT_LEARNED } else { 0 }
             | if entry.is(STICKY) { NTF_STICKY } else { 0 };
         reply.fixed(&header);
         reply.attribute(libc::NDA_LLADDR, &station.mac());
-        reply.u32(libc::NDA_MASTER, self.bridge);
-        reply.u32(NDA_FLAGS_EXT, 0);
+        match self.owner {
+            Owner::Bridge(bridge) => {
+                reply.u32(libc::NDA_MASTER, bridge);
+                reply.u32(NDA_FLAGS_EXT, 0);
+            }
+            Owner::Vxlan(end) => reply.address(libc::NDA_DST, end),
+        }
         // struct nda_cacheinfo: how long ago it was confirmed, used and updated, in hundredths of a second; users.
         let age = (self.now.saturating_sub(entry.heard) / 10) as u32;
         let info: Vec<u8> = [0, age, age, 0].into_iter().flat_map(u32::to_ne_bytes).collect();

@@ -50,6 +50,8 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let Some(link) = router.links.get(index) else { return };
     let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
     let (via, next_hop) = underlay(router, &tunnel.parameters);
+    let old = router.tunnels.by_link.get(&index).map(|published| published.compiled.remote);
+    vxlan::follow(router, index, old, &tunnel.parameters);
     let vxlan = vxlan::compile(router, index, &tunnel);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
     let compiled = underpass_engine::tables::Tunnel { vxlan, ..compiled };
@@ -135,7 +137,7 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
         bits(published.compiled.local),
         index,
     ));
-    router.tunnels.stations.forget(index);
+    router.tunnels.others.remove(&index);
     published.ports.into_iter().for_each(|port| router.engine.remove_fou_port(port));
     publish_keys(router);
     router.engine.remove_tunnel(published.id);

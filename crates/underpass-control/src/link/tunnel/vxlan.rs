@@ -1,13 +1,13 @@
 //! VXLAN devices: what a request makes of one, its UDP port, and what the packet path has of it. Linux:
 //! `drivers/net/vxlan/vxlan_core.c`.
 
-use std::collections::BTreeMap;
+pub(in crate::link) mod fdb;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
-use underpass_engine::l2::fdb::Fdb;
-use underpass_engine::tables::{self, Ends, SourcePort, TunnelUdp};
+use underpass_engine::tables::{self, SourcePort, TunnelUdp};
 use underpass_netlink::tunnel::{self, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
@@ -19,20 +19,10 @@ use crate::{Router, fou};
 /// Bytes of the headers of UDP and of VXLAN.
 pub(super) const HEADERS: u32 = UDP + 8;
 
-/// What is known of the stations of all VXLANs.
-#[derive(Debug, Default)]
-pub(crate) struct Stations {
-    /// The other ends, which have numbers.
-    ends: Arc<Ends>,
-    /// The stations of each, by the index of its link.
-    of: BTreeMap<u32, Arc<Fdb>>,
-}
-
-impl Stations {
-    /// Forgets those of a link that is no more.
-    pub(super) fn forget(&mut self, link: u32) {
-        self.of.remove(&link);
-    }
+/// The other end of this number, of the stations of a link that is a VXLAN.
+pub(in crate::link) fn end(router: &Router, link: u32, number: u32) -> Option<IpAddr> {
+    let tunnel = router.links.get(link)?.tunnel.as_ref()?;
+    tunnel.parameters.vxlan.and_then(|_| router.tunnels.ends.address(number))
 }
 
 /// Whether a device may have such an address and such an MTU. Linux: `vxlan_validate`.
@@ -165,16 +155,24 @@ pub(super) fn udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
     }
 }
 
+/// A VXLAN is made, or has another end as its own: `old` was that of what the packet path has of it.
+pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parameters: &tunnel::Tunnel) {
+    if parameters.vxlan.is_some() {
+        let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
+        router.stations.entry(link).or_default();
+        fdb::set_default(router, link, old.and_then(named), named(parameters.remote));
+    }
+}
+
 /// What the packet path has of the VXLAN of a link.
-pub(super) fn compile(router: &mut Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
+pub(super) fn compile(router: &Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
     let vxlan = tunnel.parameters.vxlan?;
-    let stations = &mut router.tunnels.stations;
-    let remote = tunnel.parameters.remote;
+    let others = router.tunnels.others.get(&link).into_iter().flatten();
     Some(tables::Vxlan {
         vni: vxlan.vni,
-        stations: stations.of.entry(link).or_default().clone(),
-        ends: stations.ends.clone(),
-        others: Some(remote).filter(|remote: &IpAddr| !remote.is_unspecified()).into_iter().collect(),
+        stations: Arc::clone(&router.stations.get(&link)?.table),
+        ends: Arc::clone(&router.tunnels.ends),
+        others: others.map(|(end, _)| *end).collect(),
         learns: vxlan.learning,
         ageing: u64::from(vxlan.ageing) * 1000,
         takes_unsummed: vxlan.takes_unsummed6,

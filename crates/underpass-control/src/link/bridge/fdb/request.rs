@@ -11,6 +11,7 @@ use underpass_netlink::{Attributes, Replies, RequestError, Type, Validate, polic
 use super::{NDA_FLAGS_EXT, NTF_STICKY, Told, now, put, remove, remove_all};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
+use crate::link::tunnel::vxlan::fdb as vxlan_fdb;
 use crate::link::{Link, LinkKind};
 use crate::{Request, Router};
 
@@ -20,7 +21,7 @@ const NDA_NDM_FLAGS_MASK: u16 = 17;
 const BULK: u16 = 0x200;
 
 const POLICY: [Type; 18] = policy(&[
-    (libc::NDA_DST, Type::Unsupported),
+    (libc::NDA_DST, Type::Any),
     (libc::NDA_LLADDR, Type::Any),
     (libc::NDA_CACHEINFO, Type::Any),
     (libc::NDA_VLAN, Type::Any),
@@ -34,11 +35,11 @@ const POLICY: [Type; 18] = policy(&[
 ]);
 
 /// A request's `struct ndmsg` and attributes.
-struct Wanted<'a> {
+pub(in crate::link) struct Wanted<'a> {
     link: u32,
-    state: u16,
-    flags: u8,
-    attributes: Attributes<'a, 18>,
+    pub(in crate::link) state: u16,
+    pub(in crate::link) flags: u8,
+    pub(in crate::link) attributes: Attributes<'a, 18>,
 }
 
 impl<'a> Wanted<'a> {
@@ -76,6 +77,15 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// Whether it is about the stations that a device keeps itself: those of a VXLAN. What else it says is then for its bridge.
+    fn takes_own(&mut self, link: &Link) -> bool {
+        let own = self.flags & NTF_SELF != 0 && is_vxlan(link);
+        if own {
+            self.flags &= !NTF_SELF;
+        }
+        own
+    }
+
     /// The bridge that a request is about. Of the addresses that a device has itself only a bridge's can be changed.
     fn bridge(&self, link: &Link, what: &'static str) -> Result<u32, RequestError> {
         if !has_frames(link) {
@@ -107,6 +117,11 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// Whether it keeps stations of its own.
+fn is_vxlan(link: &Link) -> bool {
+    link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some())
+}
+
 /// Whether its frames are Ethernet's.
 const fn has_frames(link: &Link) -> bool {
     match link.kind {
@@ -122,11 +137,29 @@ fn find(router: &Router, bridge: u32, station: Station) -> Option<Entry> {
 
 /// `RTM_NEWNEIGH`. Linux: `rtnl_fdb_add`, `br_fdb_add`.
 pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
+    let mut wanted = Wanted::parse(request)?;
     let link = wanted.link(router)?.clone();
     let mac = wanted.mac("invalid address")?;
     wanted.vlan()?;
-    let bridge = wanted.bridge(&link, "FDB add only supported for Ethernet devices")?;
+    if wanted.takes_own(&link) {
+        if wanted.flags & NTF_MASTER != 0 {
+            new_of_bridge(router, request, &wanted, (&link, mac))?;
+        }
+        vxlan_fdb::new(router, request, &wanted, (&link, mac))?;
+    } else {
+        new_of_bridge(router, request, &wanted, (&link, mac))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The same of a bridge's.
+fn new_of_bridge(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    (link, mac): (&Link, [u8; 6]),
+) -> Result<(), RequestError> {
+    let bridge = wanted.bridge(link, "FDB add only supported for Ethernet devices")?;
     if wanted.state & (NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE) == 0 || mac == [0; 6] {
         return Err(RequestError::errno(EINVAL));
     }
@@ -136,10 +169,10 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if wanted.flags & libc::NTF_USE != 0 {
         return Err(RequestError::new(EOPNOTSUPP, "use is not supported by this router"));
     }
-    let entries = wanted.vlans(&link)?.into_iter().map(|vlan| {
+    let entries = wanted.vlans(link)?.into_iter().map(|vlan| {
         let station = Station::new(mac, vlan);
         let old = find(router, bridge, station);
-        Ok((station, old, entry(router, request, &wanted, &link, old)?))
+        Ok((station, old, entry(router, request, wanted, link, old)?))
     });
     // Nothing is written before all of it can be.
     let entries: Result<Vec<_>, RequestError> = entries.collect();
@@ -148,7 +181,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             put(router, request.into(), bridge, station, entry);
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// The entry that a request asks for. Linux: `fdb_add_entry`, `br_fdb_external_learn_add`.
@@ -198,17 +231,36 @@ fn entry(
 
 /// `RTM_DELNEIGH`. Linux: `rtnl_fdb_del`, `br_fdb_delete`.
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
+    let mut wanted = Wanted::parse(request)?;
     let link = wanted.link(router)?.clone();
     let bulk = request.message.flags & BULK != 0;
     let mac = if bulk { [0; 6] } else { wanted.mac("invalid address")? };
     wanted.vlan()?;
-    let bridge = wanted.bridge(&link, "FDB delete only supported for Ethernet devices")?;
-    if bulk {
-        return flush(router, request, &wanted, (bridge, &link));
+    if wanted.takes_own(&link) {
+        if wanted.flags & NTF_MASTER != 0 {
+            delete_of_bridge(router, request, &wanted, (&link, mac))?;
+        }
+        return match bulk {
+            true => vxlan_fdb::flush(router, request, &wanted, &link),
+            false => vxlan_fdb::delete(router, request, &wanted, (&link, mac)),
+        };
+    }
+    delete_of_bridge(router, request, &wanted, (&link, mac))
+}
+
+/// The same of a bridge's.
+fn delete_of_bridge(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    (link, mac): (&Link, [u8; 6]),
+) -> Result<Outcome, RequestError> {
+    let bridge = wanted.bridge(link, "FDB delete only supported for Ethernet devices")?;
+    if request.message.flags & BULK != 0 {
+        return flush(router, request, wanted, (bridge, link));
     }
     let mut found = false;
-    for station in wanted.vlans(&link)?.into_iter().map(|vlan| Station::new(mac, vlan)) {
+    for station in wanted.vlans(link)?.into_iter().map(|vlan| Station::new(mac, vlan)) {
         if find(router, bridge, station).is_some_and(|entry| entry.link == link.id) {
             remove(router, request.into(), bridge, station);
             found = true;
@@ -285,13 +337,16 @@ pub(crate) fn get(
         0 => None,
         index => Some(router.links.get(index).ok_or(RequestError::new(ENODEV, "Unknown device ifindex"))?),
     };
+    if let Some(link) = link.filter(|link| wanted.flags & NTF_SELF != 0 && is_vxlan(link)) {
+        return vxlan_fdb::get(router, request, (link, mac), replies);
+    }
     let bridge = match (wanted.number(libc::NDA_MASTER), link) {
         (Some(bridge), _) => bridge,
         (None, None) => return Err(invalid("No device specified")),
         (None, Some(link)) if link.bridge.is_some() => link.index,
         (None, Some(link)) => link.master.ok_or(invalid("Can not find master device"))?,
     };
-    if !router.stations.contains_key(&bridge) {
+    if router.links.get(bridge).is_none_or(|link| link.bridge.is_none()) {
         return Err(invalid("Master is not a bridge"));
     }
     let station = Station::new(mac, vlan);
@@ -304,18 +359,15 @@ pub(crate) fn get(
 /// A dump of entries, those of one link after those of another, as Linux asks each device for its own.
 struct StationDump {
     last: u32,
-    rest: std::vec::IntoIter<(Station, Entry)>,
+    rest: std::vec::IntoIter<(Told, Station, Entry)>,
     bridge: Option<u32>,
     link: Option<u32>,
 }
 
 impl Dump for StationDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
-        if let Some((station, entry)) = self.rest.next() {
-            if let Some(bridge) = router.links.get(self.last).and_then(bridge_of) {
-                let told = Told::of(router, bridge, entry);
-                out.message(RTM_NEWNEIGH, |reply| told.write(reply, station, entry))?;
-            }
+        if let Some((told, station, entry)) = self.rest.next() {
+            out.message(RTM_NEWNEIGH, |reply| told.write(reply, station, entry))?;
             return Ok(More::Yes);
         }
         let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
@@ -323,8 +375,17 @@ impl Dump for StationDump {
         let bridge = bridge_of(link);
         let shown = self.bridge.is_none_or(|only| bridge == Some(only))
             && self.link.is_none_or(|only| link.index == only);
-        let stations = bridge.filter(|_| shown).and_then(|bridge| router.stations.get(&bridge));
-        self.rest = stations.map(|stations| stations.by(link.id)).unwrap_or_default().into_iter();
+        let mut rest = Vec::new();
+        if let Some(bridge) = bridge.filter(|_| shown)
+            && let Some(stations) = router.stations.get(&bridge)
+        {
+            let of_link = stations.by(link.id).into_iter();
+            rest.extend(of_link.map(|(station, entry)| (Told::of(router, bridge, entry), station, entry)));
+        }
+        if shown && is_vxlan(link) {
+            rest.extend(vxlan_fdb::all(router, link));
+        }
+        self.rest = rest.into_iter();
         Ok(More::Yes)
     }
 

@@ -1,0 +1,241 @@
+//! `bridge fdb` of a VXLAN: behind which other ends stations are, and where all else goes. Linux: `vxlan_fdb_add`,
+//! `vxlan_fdb_delete`, `vxlan_fdb_dump` in `drivers/net/vxlan/vxlan_core.c`.
+
+use std::net::IpAddr;
+
+use libc::{
+    EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP, NTF_EXT_LEARNED, NUD_NOARP, NUD_PERMANENT,
+    NUD_REACHABLE, RTM_DELNEIGH, RTM_NEWNEIGH,
+};
+use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, Station, USER};
+use underpass_engine::tables::LinkId;
+use underpass_netlink::{Replies, RequestError};
+
+use super::super::publish::publish_tunnel;
+use crate::dump::Outcome;
+use crate::events::Cause;
+use crate::link::Link;
+use crate::link::bridge::fdb::request::Wanted;
+use crate::link::bridge::fdb::{Told, now, put, remove, remove_all};
+use crate::{Request, Router};
+
+/// The address of frames of whose station nothing is known.
+const ALL: [u8; 6] = [0; 6];
+
+/// The end that a request names, of the family of the device's. `None`: it names none.
+fn end_in(wanted: &Wanted<'_>, link: &Link) -> Result<Option<IpAddr>, RequestError> {
+    for (kind, text) in [
+        (libc::NDA_PORT, "a port of a station is not supported by this router"),
+        (libc::NDA_VNI, "a network of a station is not supported by this router"),
+        (libc::NDA_IFINDEX, "a link of a station is not supported by this router"),
+    ] {
+        if let Some(attribute) = wanted.attributes.get(kind) {
+            return Err(RequestError::new(EOPNOTSUPP, text).at(attribute.offset));
+        }
+    }
+    let Some(end) = wanted.attributes.get(libc::NDA_DST) else { return Ok(None) };
+    let six = link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.remote.is_ipv6());
+    let address = match end.value.len() {
+        4 => IpAddr::V4(end.ipv4()),
+        16 => IpAddr::V6(end.ipv6()),
+        _ => return Err(RequestError::errno(EAFNOSUPPORT)),
+    };
+    if address.is_ipv6() != six {
+        return Err(RequestError::errno(EAFNOSUPPORT));
+    }
+    if address.is_multicast() {
+        let text = "a group of a VXLAN is not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text).at(end.offset));
+    }
+    Ok(Some(address).filter(|address| !address.is_unspecified()))
+}
+
+/// The flags of an entry in this state.
+const fn flags_of(state: u16) -> u8 {
+    if state & NUD_PERMANENT != 0 {
+        LOCAL | STATIC
+    } else if state & NUD_NOARP != 0 {
+        STATIC
+    } else {
+        0
+    }
+}
+
+/// `RTM_NEWNEIGH`. Linux: `vxlan_fdb_add`, `vxlan_fdb_update`.
+pub(in crate::link) fn new(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    (link, mac): (&Link, [u8; 6]),
+) -> Result<(), RequestError> {
+    if wanted.state & (NUD_PERMANENT | NUD_REACHABLE) == 0 || wanted.attributes.get(libc::NDA_DST).is_none() {
+        return Err(RequestError::errno(EINVAL));
+    }
+    let end = end_in(wanted, link)?.ok_or(RequestError::errno(EOPNOTSUPP))?;
+    let external = if wanted.flags & NTF_EXT_LEARNED != 0 { EXTERNAL } else { 0 };
+    let flags = USER | external | flags_of(wanted.state);
+    let group = mac == ALL || mac[0] & 1 != 0;
+    if mac == ALL {
+        return add_other(router, request, link, (end, flags));
+    }
+    let station = Station::new(mac, 0);
+    let old = router.stations.get(&link.index).and_then(|stations| stations.table.find(station));
+    let number = router.tunnels.ends.number(end);
+    let number = number.ok_or(RequestError::new(ENOSPC, "there are too many other ends of VXLANs"))?;
+    let mut entry = Entry { link: LinkId(number), flags, heard: now(router) };
+    match old {
+        None if !request.create() => return Err(RequestError::errno(ENOENT)),
+        None if request.replace() && group => return Err(RequestError::errno(EOPNOTSUPP)),
+        Some(_) if request.exclusive() => return Err(RequestError::errno(EEXIST)),
+        Some(_) if request.replace() && group => {
+            return Err(RequestError::new(EOPNOTSUPP, "Cannot replace non-unicast fdb entries"));
+        }
+        Some(old) if request.append() && group && old.link != entry.link => {
+            let text = "several ends of a group are not supported by this router";
+            return Err(RequestError::new(EOPNOTSUPP, text));
+        }
+        // Another end takes the place of the old one by a request to replace it alone.
+        Some(old) if !request.replace() => entry.link = old.link,
+        _ => {}
+    }
+    if old.is_none_or(|old| (old.link, old.flags) != (entry.link, entry.flags)) {
+        put(router, request.into(), link.index, station, entry);
+    }
+    Ok(())
+}
+
+/// One more end for frames of whose station nothing is known.
+fn add_other(
+    router: &mut Router,
+    request: &Request<'_>,
+    link: &Link,
+    (end, flags): (IpAddr, u8),
+) -> Result<(), RequestError> {
+    let others = router.tunnels.others.entry(link.index).or_default();
+    match others.is_empty() {
+        true if !request.create() => return Err(RequestError::errno(ENOENT)),
+        true if request.replace() => return Err(RequestError::errno(EOPNOTSUPP)),
+        true => {}
+        false if request.exclusive() => return Err(RequestError::errno(EEXIST)),
+        false if request.replace() => {
+            return Err(RequestError::new(EOPNOTSUPP, "Cannot replace non-unicast fdb entries"));
+        }
+        false if !request.append() => return Ok(()),
+        false => {}
+    }
+    if !others.iter().any(|(other, _)| *other == end) {
+        others.push((end, flags));
+        publish_tunnel(router, link.index);
+        tell(router, request.into(), RTM_NEWNEIGH, link.index, (end, flags));
+    }
+    Ok(())
+}
+
+/// Listeners hear of an end for all else.
+fn tell(router: &mut Router, cause: Cause, kind: u16, link: u32, (end, flags): (IpAddr, u8)) {
+    let (told, entry) = other(router, link, (end, flags));
+    let station = Station::new(ALL, 0);
+    router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
+}
+
+fn other(router: &Router, link: u32, (end, flags): (IpAddr, u8)) -> (Told, Entry) {
+    let entry = Entry { link: LinkId(0), flags, heard: now(router) };
+    (Told::behind(router, link, end), entry)
+}
+
+/// A device is made, or has another end as its own: that is for all else, in the place of the one that it had. Linux:
+/// `vxlan_changelink`.
+pub(super) fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<IpAddr>) {
+    if old == new {
+        return;
+    }
+    let others = router.tunnels.others.entry(link).or_default();
+    let gone = old.and_then(|old| others.iter().position(|(end, _)| *end == old));
+    let gone = gone.map(|at| others.remove(at));
+    let added = new.filter(|new| !others.iter().any(|(end, _)| end == new));
+    let added = added.map(|end| (end, LOCAL | STATIC));
+    others.extend(added);
+    for (kind, other) in [(RTM_NEWNEIGH, added), (RTM_DELNEIGH, gone)] {
+        if let Some(other) = other {
+            tell(router, Cause::default(), kind, link, other);
+        }
+    }
+}
+
+/// `RTM_DELNEIGH`. Linux: `vxlan_fdb_delete`.
+pub(in crate::link) fn delete(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    (link, mac): (&Link, [u8; 6]),
+) -> Result<Outcome, RequestError> {
+    let end = end_in(wanted, link)?;
+    let absent = RequestError::errno(ENOENT);
+    if mac == ALL {
+        let others = router.tunnels.others.entry(link.index).or_default();
+        if others.is_empty() {
+            return Err(absent);
+        }
+        let (kept, gone) = others.iter().copied().partition(|(other, _)| end.is_some_and(|end| end != *other));
+        let gone: Vec<(IpAddr, u8)> = gone;
+        *others = kept;
+        publish_tunnel(router, link.index);
+        gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, link.index, other));
+        return Ok(Outcome::Done);
+    }
+    let station = Station::new(mac, 0);
+    let table = router.stations.get(&link.index).map(|stations| &stations.table);
+    let entry = table.and_then(|table| table.find(station)).ok_or(absent)?;
+    // Linux does nothing where it is behind another end, and says nothing of it.
+    if end.is_none_or(|end| router.tunnels.ends.address(entry.link.0) == Some(end)) {
+        remove(router, request.into(), link.index, station);
+    }
+    Ok(Outcome::Done)
+}
+
+/// `bridge fdb flush`: all stations are forgotten, but not where all else goes. Linux: `vxlan_fdb_delete_bulk`.
+pub(in crate::link) fn flush(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    link: &Link,
+) -> Result<Outcome, RequestError> {
+    let asked = wanted.flags & !(libc::NTF_SELF | libc::NTF_MASTER);
+    let filters = [libc::NDA_DST, libc::NDA_VLAN, libc::NDA_PORT, libc::NDA_VNI, libc::NDA_IFINDEX];
+    let filtered = filters.into_iter().any(|kind| wanted.attributes.get(kind).is_some());
+    if asked != 0 || wanted.state != 0 || filtered {
+        let text = "to flush some stations of a VXLAN is not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text));
+    }
+    remove_all(router, Cause::from(request), link.index, |_, _| true);
+    Ok(Outcome::Done)
+}
+
+/// Answers a question about one station. Linux: `vxlan_fdb_get`.
+pub(in crate::link) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    (link, mac): (&Link, [u8; 6]),
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
+    let station = Station::new(mac, 0);
+    let found = all(router, link).into_iter().find(|(_, other, _)| *other == station);
+    let (told, _, entry) = found.ok_or(RequestError::new(ENOENT, "Fdb entry not found"))?;
+    replies.message(RTM_NEWNEIGH, 0, request.reply_to(), |reply| told.write(reply, station, entry))?;
+    Ok(Outcome::Done)
+}
+
+/// All entries: where all else goes, then the stations.
+pub(in crate::link) fn all(router: &Router, link: &Link) -> Vec<(Told, Station, Entry)> {
+    let others = router.tunnels.others.get(&link.index).into_iter().flatten();
+    let others = others.map(|place| {
+        let (told, entry) = other(router, link.index, *place);
+        (told, Station::new(ALL, 0), entry)
+    });
+    let stations = router.stations.get(&link.index).into_iter();
+    let mut known: Vec<_> = stations.flat_map(|stations| stations.table.iter()).collect();
+    known.sort_unstable_by_key(|(station, _)| *station);
+    let known =
+        known.into_iter().map(|(station, entry)| (Told::of(router, link.index, entry), station, entry));
+    others.chain(known).collect()
+}
