@@ -48,7 +48,9 @@ fn shown(router: &Offline) -> String {
     let ip = "link show\naddr show\nroute show table all\nnexthop show\nrule show\nneigh show\nfou show\n\
               sr tunsrc show\nsr hmac show\nioam namespace show\nioam schema show\n";
     let ip6 = "route show table all\nrule show\n";
-    let tools: [(&[&str], &str); 4] = [
+    let bridge = "link show\nvlan show\nfdb show\n";
+    let tools: [(&[&str], &str); 5] = [
+        (&["bridge", "-d"], bridge),
         (&["ip", "-d"], ip),
         (&["ip", "-d", "-6"], ip6),
         (&["ip", "-d", "-f", "mpls"], "route show\n"),

@@ -11,6 +11,7 @@ use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId};
+use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::fdb::{Entry, LOCAL, Station};
 use crate::l2::send_by;
@@ -68,8 +69,9 @@ struct Tagged {
 enum Step {
     /// It is for the port's link itself.
     Keep(Packet),
-    /// It comes in by the bridge's device.
-    Up(Packet),
+    /// It comes in by the bridge's device. So many bytes of it are not counted there: its header, and a tag that it had when it
+    /// came in, which in Linux is not in it any more.
+    Up(Packet, usize),
     /// It has its verdict.
     Done,
 }
@@ -97,16 +99,19 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
         }
     }
     let packets: ArrayVec<Packet, BURST> = burst.drain(..).collect();
-    let mut up = Burst::new();
+    let (mut up, mut uncounted) = (Burst::new(), 0);
     for packet in packets {
         match pass(path, view, &way, port, packet, trace) {
             Step::Done => {}
-            Step::Up(packet) => up.push(packet),
+            Step::Up(packet, beside) => {
+                up.push(packet);
+                uncounted += beside as u64;
+            }
             Step::Keep(packet) => burst.push(packet),
         }
     }
     if !up.is_empty() {
-        come_in(path, view, &way, &mut up, trace);
+        come_in(path, view, &way, (&mut up, uncounted), trace);
     }
 }
 
@@ -115,12 +120,12 @@ fn come_in<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     way: &Way<'_>,
-    up: &mut Burst,
+    (up, uncounted): (&mut Burst, u64),
     trace: &mut T,
 ) {
     let by = path.hooks.received_by;
     let port = way.link.port.unwrap_or_default();
-    path.receive(view, (port, way.id, way.link), ethernet::Header::LEN, up, trace);
+    path.receive(view, (port, way.id, way.link), uncounted, up, trace);
     path.hooks.received_by = by;
 }
 
@@ -327,10 +332,20 @@ fn take_up<const COUNT: bool, T: Trace>(
     tagged: Option<Tagged>,
     trace: &mut T,
 ) -> Step {
+    let length = packet.bytes().len();
+    // Linux: `__allowed_ingress` puts a tag of another protocol back into the frame.
+    let beside = match &tagged {
+        Some(tagged) => usize::from(tagged.inside) * TAG,
+        None => tag_of(packet.bytes()),
+    };
+    let counted = length.saturating_sub(ethernet::Header::LEN + beside);
     if let Some(tagged) = tagged {
         let vlans =
             way.bridge.filters.as_ref().map(|(_, vlans)| &**vlans).filter(|vlans| vlans.has(tagged.id));
         if vlans.is_none() {
+            // Linux: `br_pass_frame_up` has counted it before it looks.
+            let count = Count { packets: 1, bytes: counted as u64, errors: 0 };
+            path.counters.add_link(way.id, Direction::Receive, count);
             return dropped(path, packet, DropReason::BridgeVlan, trace);
         }
         if shape(&mut packet, Some(tagged), vlans).is_none() {
@@ -345,7 +360,19 @@ fn take_up<const COUNT: bool, T: Trace>(
     {
         *destination = way.link.mac;
     }
-    Step::Up(packet)
+    let beside = packet.bytes().len().saturating_sub(counted);
+    Step::Up(packet, beside)
+}
+
+/// Length of the tag of a frame, if it has one: in Linux it stands beside the frame, and is not counted by a bridge.
+pub(crate) fn tag_of(frame: &[u8]) -> usize {
+    let tags = [ethernet::VLAN, ethernet::SERVICE_VLAN].map(u16::to_be_bytes);
+    let kind = frame.get(ADDRESSES..ADDRESSES + 2);
+    if frame.len() >= ethernet::Header::LEN + TAG && tags.iter().any(|tag| kind == Some(tag)) {
+        TAG
+    } else {
+        0
+    }
 }
 
 /// The ports that a frame goes to of which no entry says where. Linux: `br_flood`.

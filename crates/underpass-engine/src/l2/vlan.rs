@@ -80,7 +80,8 @@ fn receive_by<const COUNT: bool, T: Trace>(
         let _ = remove(packet, ADDRESSES);
     }
     let by = path.hooks.received_by;
-    path.receive(view, (link.port.unwrap_or_default(), id, link), ethernet::Header::LEN, burst, trace);
+    let headers = burst.len() * ethernet::Header::LEN;
+    path.receive(view, (link.port.unwrap_or_default(), id, link), headers as u64, burst, trace);
     path.hooks.received_by = by;
 }
 

@@ -98,14 +98,14 @@ impl<const COUNT: bool> Path<COUNT> {
         self.end_of_burst(view, trace);
     }
 
-    /// A burst comes in by a link: it passes the hook and the qdisc there, and goes on. Of each frame `uncounted` bytes are not
-    /// counted for the link.
+    /// A burst comes in by a link: it passes the hook and the qdisc there, and goes on. Of all its frames together `uncounted` bytes
+    /// are not counted for the link.
     #[inline(always)]
     pub(crate) fn receive<T: Trace>(
         &mut self,
         view: &View<'_>,
         (port, ingress, link): (PortId, LinkId, &Link),
-        uncounted: usize,
+        uncounted: u64,
         burst: &mut Burst,
         trace: &mut T,
     ) {
@@ -129,7 +129,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let device = view.vrf_of(link.lookup);
             self.hooks.received_by = device.map(|(id, device)| (id, device.ifindex));
         }
-        let bytes = bytes.unwrap_or_else(|| bytes_of(burst)) - packets * uncounted as u64;
+        let bytes = bytes.unwrap_or_else(|| bytes_of(burst)) - uncounted;
         if self.take_in(view, (port, ingress, link), burst, trace) {
             self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
         }

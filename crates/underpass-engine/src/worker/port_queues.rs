@@ -2,6 +2,7 @@
 
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
+use crate::l2::bridge::tag_of;
 use crate::tables::{LinkId, QdiscId};
 use crate::worker::view::View;
 
@@ -247,16 +248,20 @@ impl Transmit {
                 continue;
             }
             queue.idle = 0;
-            queue.counted = queue.packets.len();
+            let before = std::mem::replace(&mut queue.counted, queue.packets.len());
             queue.shaped = queue.counted;
             queue.classified = queue.counted;
             let mut sent = packets;
-            let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
+            let mut count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, known)) = view.tables.port_link(PortId(*port), view.guard) {
                 inside |= known.is_inside();
                 if known.is_above() {
                     // It is counted as sent where it leaves the router.
                     sent = 0;
+                }
+                if known.bridge.is_some() {
+                    let tags = queue.packets.iter().skip(before).map(|packet| tag_of(packet.bytes()) as u64);
+                    count.bytes -= tags.sum::<u64>();
                 }
                 // What goes to the host by the device of a tunnel has come out of it; what goes in is counted there.
                 if view.tables.tunnels().of_link(link).is_none() {
