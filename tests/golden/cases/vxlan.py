@@ -200,3 +200,43 @@ Case(
     put_in([("IPv4", ip4("10.11.0.9") / udp())])
     + listed([("a tagged frame", carried(False, Ether(dst=MAC, src=FAR_MAC) / Dot1Q(vlan=10) / in4()))]),
 )
+
+# Stations that are said, and several ends for all else.
+MORE = [
+    f"bridge fdb add {FAR_MAC} dev tun1 dst 198.51.100.3",
+    "ip neigh add 10.6.0.3 lladdr 02:00:00:00:01:99 dev tun1 nud permanent",
+    "ip route add 10.11.0.0/16 via 10.6.0.3",
+]
+ENDS_OF_ALL = [f"bridge fdb append 00:00:00:00:00:00 dev tun1 dst 198.51.100.{n}" for n in (3, 9)]
+Case(
+    "tunnel/vxlan/fdb",
+    "A station that is said to be behind another end stays there, and frames from it from elsewhere are dropped.",
+    device(False, after=MORE),
+    put_in([("to the end that is said", ip4(IN4) / udp()), ("to the device's own", ip4("10.11.0.9") / udp())])
+    + listed(
+        [
+            ("from where it is said to be", carried(False, framed(in4()), outer={"src": "198.51.100.3"})),
+            ("from elsewhere", carried(False, framed(in4()))),
+        ]
+    )
+    + put_in([("to the end that is said, again", ip4(IN4) / udp())]),
+    remembers=True,
+)
+Case(
+    "tunnel/vxlan/fdb-dynamic",
+    "A station that is said, but not for ever, moves.",
+    device(False, after=[f"bridge fdb add {FAR_MAC} dev tun1 dst 198.51.100.3 dynamic"]),
+    put_in([("to the end that is said", ip4(IN4) / udp())])
+    + listed([("from elsewhere", carried(False, framed(in4())))])
+    + put_in([("to where it has come from", ip4(IN4) / udp())]),
+    remembers=True,
+)
+Case(
+    "tunnel/vxlan/ends",
+    "What nothing is known of goes to three ends, of which one does not answer.",
+    device(False, after=ENDS_OF_ALL[:1] + ["ip neigh add 198.51.100.9 lladdr 02:00:00:00:01:09 dev p1 nud permanent"] + ENDS_OF_ALL[1:]),
+    put_in(FOUR[:2] + SIX[:1] + EXPIRED)
+    + listed([("the station is heard", carried(False, framed(in4()), outer={"src": "198.51.100.9"}))])
+    + put_in([("to its end alone", ip4(IN4) / udp())]),
+    remembers=True,
+)

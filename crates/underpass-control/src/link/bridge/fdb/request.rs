@@ -344,7 +344,10 @@ pub(crate) fn get(
         (Some(bridge), _) => bridge,
         (None, None) => return Err(invalid("No device specified")),
         (None, Some(link)) if link.bridge.is_some() => link.index,
-        (None, Some(link)) => link.master.ok_or(invalid("Can not find master device"))?,
+        (None, Some(link)) => match link.master.filter(|_| link.bridge_port.is_some()) {
+            Some(bridge) => bridge,
+            None => return Err(invalid("Device is not a bridge port")),
+        },
     };
     if router.links.get(bridge).is_none_or(|link| link.bridge.is_none()) {
         return Err(invalid("Master is not a bridge"));

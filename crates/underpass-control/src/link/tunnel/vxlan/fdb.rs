@@ -172,15 +172,10 @@ pub(in crate::link) fn delete(
     let end = end_in(wanted, link)?;
     let absent = RequestError::errno(ENOENT);
     if mac == ALL {
-        let others = router.tunnels.others.entry(link.index).or_default();
-        if others.is_empty() {
+        if router.tunnels.others.get(&link.index).is_none_or(Vec::is_empty) {
             return Err(absent);
         }
-        let (kept, gone) = others.iter().copied().partition(|(other, _)| end.is_some_and(|end| end != *other));
-        let gone: Vec<(IpAddr, u8)> = gone;
-        *others = kept;
-        publish_tunnel(router, link.index);
-        gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, link.index, other));
+        remove_others(router, request, link, |other| end.is_none_or(|end| end == other));
         return Ok(Outcome::Done);
     }
     let station = Station::new(mac, 0);
@@ -193,7 +188,16 @@ pub(in crate::link) fn delete(
     Ok(Outcome::Done)
 }
 
-/// `bridge fdb flush`: all stations are forgotten, but not where all else goes. Linux: `vxlan_fdb_delete_bulk`.
+/// All else goes to none of these ends any more.
+fn remove_others(router: &mut Router, request: &Request<'_>, link: &Link, which: impl Fn(IpAddr) -> bool) {
+    let Some(others) = router.tunnels.others.get_mut(&link.index) else { return };
+    let (gone, kept): (Vec<_>, Vec<_>) = others.iter().partition(|(end, _)| which(*end));
+    *others = kept;
+    publish_tunnel(router, link.index);
+    gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, link.index, other));
+}
+
+/// `bridge fdb flush`: all stations are forgotten, and where all else goes. Linux: `vxlan_fdb_delete_bulk`.
 pub(in crate::link) fn flush(
     router: &mut Router,
     request: &Request<'_>,
@@ -208,6 +212,7 @@ pub(in crate::link) fn flush(
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
     remove_all(router, Cause::from(request), link.index, |_, _| true);
+    remove_others(router, request, link, |_| true);
     Ok(Outcome::Done)
 }
 
