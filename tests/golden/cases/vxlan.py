@@ -240,3 +240,72 @@ Case(
     + put_in([("to its end alone", ip4(IN4) / udp())]),
     remembers=True,
 )
+
+# ---------------------------------------------------------------------------- VXLANs as ports of bridges
+
+HOST_MAC, THERE_MAC = "02:00:00:00:03:01", "02:00:00:00:03:02"
+
+
+def bridged(wide, options="", after=(), ends=None):
+    return (
+        BASE
+        + [
+            "ip link add name tun2 address 02:00:00:00:0b:00 type bridge mcast_snooping 0",
+            f"ip link add tun1 address {MAC} type vxlan id 100 {ENDS[wide] if ends is None else ends} dstport 4789 {options}".strip(),
+            "ip link set tun1 addrgenmode none",
+            "ip link set tun2 addrgenmode none",
+            "ip link set tun1 master tun2",
+            "ip addr flush dev p0",
+            "ip link set p0 addrgenmode none",
+            "ip link set p0 master tun2",
+            "ip link set tun1 up",
+            "ip link set tun2 up",
+        ]
+        + list(after)
+    )
+
+
+def local(inner, dst=THERE_MAC, src=HOST_MAC):
+    return "p0", Ether(dst=dst, src=src) / inner
+
+
+for suffix, wide in BOTH:
+    here, there = ip4("10.5.0.2", src="10.5.0.1"), ip4("10.5.0.1", src="10.5.0.2")
+    Case(
+        f"tunnel/vxlan/bridged{suffix}",
+        f"A bridge with a port and a VXLAN over IPv{suffix}: frames both ways, known and unknown.",
+        bridged(wide),
+        [
+            ("unknown", *local(here / udp())),
+            ("for all", *local(here / udp(), dst="ff:ff:ff:ff:ff:ff")),
+            ("a tag", *local(Dot1Q(vlan=7) / here / udp())),
+            ("TTL 1", *local(ip4("10.5.0.2", src="10.5.0.1", ttl=1) / udp())),
+        ]
+        + listed([("the station", carried(wide, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC)))])
+        + [("known", *local(here / udp()))]
+        + listed(
+            [
+                ("for all", carried(wide, framed(there / udp(), dst="ff:ff:ff:ff:ff:ff", src=THERE_MAC))),
+                ("for a station behind the VXLAN", carried(wide, framed(there / udp(), dst=THERE_MAC, src="02:00:00:00:03:03"))),
+                ("for the bridge", carried(wide, framed(there / udp(), dst="02:00:00:00:0b:00", src=THERE_MAC))),
+            ]
+        ),
+        remembers=True,
+    )
+    room = 1500 - (70 if wide else 50)
+    Case(
+        f"tunnel/vxlan/bridged{suffix}-sizes",
+        f"Frames between bridges over IPv{suffix} around the MTU.",
+        bridged(wide),
+        [
+            (f"{n} more", *local(ip4("10.5.0.2", src="10.5.0.1") / udp(room - 28 + n)))
+            for n in ((0,) if wide else (0, 1, 50))
+        ],
+        remembers=True,
+    )
+    Case(
+        f"tunnel/vxlan/bridged{suffix}-no-way",
+        f"A frame between bridges over IPv{suffix} where no route leads to the other end.",
+        bridged(wide, ends=f"remote {'2001:db8:77::1' if wide else '203.0.114.1'}"),
+        [("IPv4", *local(here / udp())), ("IPv6", *local(ip6("2001:db8:55::2") / udp()))],
+    )

@@ -107,6 +107,9 @@ const SPARE: usize = 8;
 /// How often what time settles is looked at, while there is any.
 const TICK: Duration = Duration::from_millis(500);
 
+/// How often it is looked which stations bridges and VXLANs have learned.
+const STATIONS: Duration = Duration::from_secs(1);
+
 /// How the router is to run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -318,6 +321,9 @@ impl Live {
                     Source::Waker => {}
                 }
             }
+            if self.router.follow_stations() {
+                server.report(self);
+            }
             self.follow();
             while let Ok(word) = self.wanted.try_recv() {
                 match word {
@@ -428,7 +434,11 @@ impl Live {
             return left.max(Duration::from_millis(1));
         }
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
-        if busy { TICK } else { self.confirming.due().min(self.variables.due()).min(self.watch.due()) }
+        if busy {
+            return TICK;
+        }
+        let stations = if self.router.keeps_stations() { STATIONS } else { Duration::MAX };
+        self.confirming.due().min(self.variables.due()).min(self.watch.due()).min(stations)
     }
 
     /// Does what follows from what the router knows now.

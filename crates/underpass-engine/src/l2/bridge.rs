@@ -321,7 +321,7 @@ fn leave<const COUNT: bool, T: Trace>(
     if !packet.fits(link.mtu as usize + ethernet::Header::LEN + TAG) {
         return path.drop(packet, DropReason::TooBig, trace);
     }
-    send_by(path, view, (id, link), packet, trace);
+    send_by(path, view, (id, link), (packet, true), trace);
 }
 
 /// A frame is for the bridge itself, or also.

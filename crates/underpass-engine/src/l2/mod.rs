@@ -36,19 +36,20 @@ impl Link {
     }
 }
 
-/// A frame is sent by a link that is up: by its port, or into the tunnel that it is.
+/// A frame is sent by a link that is up: by its port, or into the tunnel that it is. `unrouted` if no route may have led it here.
 #[inline(always)]
 fn send_by<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     (id, link): (LinkId, &Link),
-    packet: Packet,
+    (packet, unrouted): (Packet, bool),
     trace: &mut T,
 ) {
     match (view.tables.tunnels().of_link(id), link.port) {
         (Some(tunnel), _) => {
             let at = packet.headroom();
-            let meta = PacketMeta::new(packet, at, id, ExtraMeta::new(link.lookup));
+            let mut meta = PacketMeta::new(packet, at, id, ExtraMeta::new(link.lookup));
+            meta.extra.unrouted = unrouted;
             path.slow_path_alone(view, meta, Verdict::FrameInto(tunnel), trace);
         }
         (None, Some(port)) => path.send(port, packet, trace),

@@ -132,7 +132,7 @@ pub(super) fn send_tagged<const COUNT: bool, T: Trace>(
             path.drop(packet, DropReason::LinkDown, trace);
             continue;
         };
-        send_by(path, view, (vlan.lower, lower), packet, trace);
+        send_by(path, view, (vlan.lower, lower), (packet, false), trace);
     }
     path.transmit.give_back(port, packets);
     any

@@ -544,7 +544,8 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     meta.wrapped(outer, frame);
     // Linux: `skb_scrub_packet`.
     note_input(view, &mut meta.packet, None);
-    if inside == InnerProtocol::Mpls {
+    // A frame that goes on between bridges has no sender to tell anything.
+    if inside == InnerProtocol::Mpls || tunnel.kind.is_vxlan() && meta.extra.unrouted {
         meta.extra.flags |= OPAQUE;
     }
     meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;

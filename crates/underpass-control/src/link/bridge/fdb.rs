@@ -201,6 +201,11 @@ pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: 
 }
 
 impl Router {
+    /// Whether there is a bridge or a VXLAN.
+    pub fn keeps_stations(&self) -> bool {
+        !self.stations.is_empty()
+    }
+
     /// Reads what workers have learned into the tables of bridges and VXLANs since, tells of it, and forgets what was not heard for
     /// too long. Whether there is one, so that there may be more soon.
     pub fn follow_stations(&mut self) -> bool {
