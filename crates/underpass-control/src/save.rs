@@ -143,6 +143,7 @@ impl Router {
         crate::fou::save::save(&mut save);
         save.section("Stations of bridges");
         crate::link::bridge::save::save_stations(&mut save);
+        crate::link::tunnel::vxlan::fdb::save_stations(&mut save);
         save.section("Neighbours");
         crate::neighbour::save::save(&mut save);
         save.section("Next hops and routes");

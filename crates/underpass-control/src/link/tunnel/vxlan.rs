@@ -1,7 +1,7 @@
 //! VXLAN devices: what a request makes of one, its UDP port, and what the packet path has of it. Linux:
 //! `drivers/net/vxlan/vxlan_core.c`.
 
-pub(in crate::link) mod fdb;
+pub(crate) mod fdb;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::events::Cause;
 use crate::link::Link;
 use crate::link::bridge::fdb::request::Wanted;
 use crate::link::bridge::fdb::{Told, now, put, remove, remove_all};
+use crate::save::{Save, Words, mac};
 use crate::{Request, Router};
 
 /// The address of frames of whose station nothing is known.
@@ -237,10 +238,50 @@ pub(in crate::link) fn all(router: &Router, link: &Link) -> Vec<(Told, Station, 
         let (told, entry) = other(router, link.index, *place);
         (told, Station::new(ALL, 0), entry)
     });
+    let known = stations_of(router, link).into_iter();
+    others
+        .chain(known.map(|(station, entry)| (Told::of(router, link.index, entry), station, entry)))
+        .collect()
+}
+
+/// The stations, in the order of their addresses.
+fn stations_of(router: &Router, link: &Link) -> Vec<(Station, Entry)> {
     let stations = router.stations.get(&link.index).into_iter();
     let mut known: Vec<_> = stations.flat_map(|stations| stations.table.iter()).collect();
     known.sort_unstable_by_key(|(station, _)| *station);
-    let known =
-        known.into_iter().map(|(station, entry)| (Told::of(router, link.index, entry), station, entry));
-    others.chain(known).collect()
+    known
+}
+
+/// What is kept of the stations of VXLANs. Those that were learned are learned again.
+pub(crate) fn save_stations(save: &mut Save<'_>) {
+    let router = save.router;
+    for link in router.links.iter().filter(|link| save.keeps(link.index)).collect::<Vec<_>>() {
+        let Some(others) = router.tunnels.others.get(&link.index) else { continue };
+        let name = save.name(link.index);
+        let own = link.tunnel.as_ref().map(|tunnel| tunnel.parameters.remote);
+        // It comes with the device.
+        let own = own.filter(|own| !own.is_unspecified());
+        if let Some(own) = own.filter(|own| !others.iter().any(|(end, _)| end == own)) {
+            save.line(Words::new(&format!("bridge fdb del {} dev {name} dst {own}", mac(ALL))));
+        }
+        for (end, flags) in others.iter().filter(|(end, _)| Some(*end) != own) {
+            let words = words_of(*flags);
+            save.line(Words::new(&format!("bridge fdb append {} dev {name} dst {end} {words}", mac(ALL))));
+        }
+        for (station, entry) in stations_of(router, link) {
+            if let Some(end) = router.tunnels.ends.address(entry.link.0).filter(|_| entry.is(USER)) {
+                let (address, words) = (mac(station.mac()), words_of(entry.flags));
+                save.line(Words::new(&format!("bridge fdb replace {address} dev {name} dst {end} {words}")));
+            }
+        }
+    }
+}
+
+fn words_of(flags: u8) -> String {
+    let state = match flags {
+        _ if flags & LOCAL != 0 => "permanent",
+        _ if flags & STATIC != 0 => "static",
+        _ => "dynamic",
+    };
+    format!("{state}{}", if flags & EXTERNAL != 0 { " extern_learn" } else { "" })
 }
