@@ -34,7 +34,10 @@ pub(crate) fn save_links(save: &mut Save<'_>) {
             set(save, link);
         }
     }
-    for link in save.router.links.iter() {
+    let mut slaves: Vec<&Link> = save.router.links.iter().filter(|link| link.master.is_some()).collect();
+    // Ports of a bridge get their numbers again.
+    slaves.sort_by_key(|link| link.bridge_port.as_ref().map(|port| port.settings.number));
+    for link in slaves {
         let Some(master) = link.master else { continue };
         if save.makes(master) {
             let (name, master) = (save.name(link.index), save.name(master));
