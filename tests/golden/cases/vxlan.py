@@ -250,14 +250,14 @@ def bridged(wide, options="", after=(), ends=None):
     # The port of the bridge has no address, nor a route.
     base = [line for line in BASE if "link set" in line or not any(word in line for word in ("p0", "db8:1::", "192.0.2."))]
     return (
-        base
+        ["ip link set p0 addrgenmode none"]
+        + base
         + [
             "ip link add name tun2 address 02:00:00:00:0b:00 type bridge mcast_snooping 0",
             f"ip link add tun1 address {MAC} type vxlan id 100 {ENDS[wide] if ends is None else ends} dstport 4789 {options}".strip(),
             "ip link set tun1 addrgenmode none",
             "ip link set tun2 addrgenmode none",
             "ip link set tun1 master tun2",
-            "ip link set p0 addrgenmode none",
             "ip link set p0 master tun2",
             "ip link set tun1 up",
             "ip link set tun2 up",
