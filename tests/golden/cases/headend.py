@@ -369,6 +369,17 @@ Case(
     },
     differs="it sends the whole frame, with what was before the packet inside",
 )
+Case(
+    "headend/l2encap-own-dx2",
+    "mode l2encap, to the router's own End.DX2: nothing lowers the hop limit of what is in the frame.",
+    policy("l2encap", ["fc00:e::2"]) + policy("l2encap.red", ["fc00:e::2"], [], dst="2001:db8:8::/48")
+    + ["ip -6 route add fc00:e::2/128 encap seg6local action End.DX2 oif p1 dev p0"],
+    [
+        (f"{what}, hop limit {limit}", ether(ip6(to, hlim=limit) / udp()))
+        for what, to in (("l2encap", IN6), ("l2encap.red", "2001:db8:8::8"))
+        for limit in (2, 1, 0)
+    ],
+)
 for what in ["rpl", "seg6 mode inline"]:
     Case(
         f"headend/l2encap-behind-{what.split()[-1]}",

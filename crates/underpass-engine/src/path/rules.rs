@@ -309,11 +309,16 @@ fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
 /// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
 /// for a route as for packets that come in, for what the router itself sends the tables of the route.
 pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -> Verdict {
-    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
-    match (link, via.address) {
-        (Some(link), IpAddr::V6(address)) if link.lookup != via.lookup => {
-            Verdict::look6(meta, link.lookup, address)
-        }
+    let lookup = lookup_of(view, meta, via);
+    match via.address {
+        IpAddr::V6(address) if lookup != via.lookup => Verdict::look6(meta, lookup, address),
         _ => Verdict::via(meta, via),
     }
+}
+
+/// The look-up of a packet that goes on by `via`: that of the link by which it came, if it came by one as it is.
+#[inline]
+pub(crate) fn lookup_of(view: &View<'_>, meta: &PacketMeta, via: &Via) -> LookupId {
+    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
+    link.map_or(via.lookup, |link| link.lookup)
 }

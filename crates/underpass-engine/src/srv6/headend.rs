@@ -13,8 +13,8 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Keys;
 use crate::path::input::ethertype;
-use crate::path::rules::on_by_ingress;
-use crate::tables::{ActionId, Headend, HeadendMode, StoredNextHop};
+use crate::path::rules::{action_at, lookup_of, on_by_ingress};
+use crate::tables::{Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
 use crate::worker::env::Env;
 use crate::worker::error::{IcmpError, PacketError};
@@ -206,7 +206,8 @@ fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result
 /// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
 /// came in.
 fn encapsulate_frame(view: &View<'_>, meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
-    let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    let inherited = inherited(meta.packet.bytes(), true)?;
+    let ends = inherited.hop_limit.is_some_and(|limit| limit <= 1) && !meta.is(GENERATED);
     let frame = if meta.is(BEHIND_LABEL) { Some(frame_of_lo(meta)) } else { meta.link_layer() };
     let Some(mut frame) = frame else {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
@@ -219,7 +220,19 @@ fn encapsulate_frame(view: &View<'_>, meta: &mut PacketMeta, policy: &Headend) -
         meta.packet.push_header().map_err(|_| PacketError::silent(DropReason::NoHeadroom))?;
     *room = frame;
     meta.wrapped(ethernet::Header::LEN, None);
-    wrap(meta, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
+    wrap(meta, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })?;
+    // The router's own End.DX2 takes the frame out again and nothing has forwarded the packet.
+    if ends && !is_taken_out(view, meta, policy) {
+        return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
+    }
+    Ok(())
+}
+
+/// Whether the first segment of a policy is this router's own End.DX2.
+#[cold]
+fn is_taken_out(view: &View<'_>, meta: &PacketMeta, policy: &Headend) -> bool {
+    let action = action_at(view, meta.packet.bytes(), lookup_of(view, meta, &policy.via), policy.via.address);
+    matches!(action, Some(Action::Endpoint(Endpoint { behaviour: Behaviour::DX2 { .. }, .. })))
 }
 
 /// The Ethernet header of what a label has led to `lo`, by which it has come in again: no addresses. Linux: `mpls_forward`
