@@ -163,6 +163,11 @@ impl Link {
         bare.or_else(|| tunnel::vxlan::socket(tunnel).map(|(port, six, _)| (port, Some(six))))
     }
 
+    /// Whether it is a VXLAN.
+    pub(crate) fn is_vxlan(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some())
+    }
+
     /// The table of the VRF, if it is one.
     pub const fn vrf_table(&self) -> Option<u32> {
         match self.kind {

@@ -45,11 +45,16 @@ pub fn owner(router: &Router, protocol: Protocol, message: &Message<'_>) -> Owne
         return router_if(generic::is_own(message));
     }
     let request = Request { message: *message, port: 0, strict: false };
+    let is_of_bridges = i32::from(request.family()) == libc::AF_BRIDGE;
     match message.kind {
         libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
             router_if(link::is_own(router, &request))
         }
         libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(router, &request)),
+        libc::RTM_GETNEIGH if is_of_bridges && request.dump() => Owner::Both,
+        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH | libc::RTM_GETNEIGH if is_of_bridges => {
+            router_if(is_about_own_station(router, message))
+        }
         RTM_NEWNEXTHOP => router_if(is_own_object(router, &request, true)),
         RTM_DELNEXTHOP => router_if(is_own_object(router, &request, false)),
         RTM_GETNEXTHOP if request.dump() => Owner::Both,
@@ -83,6 +88,18 @@ fn route_owner(router: &Router, request: &Request<'_>) -> Owner {
         libc::RTM_GETROUTE => router_if(finds_own(router, request, family)),
         libc::RTM_DELROUTE => router_if(deletes_own(router, request, family)),
         _ => router_if(adds_own(router, request, family)),
+    }
+}
+
+/// Whether a message is about a station of a VXLAN of the router's.
+fn is_about_own_station(router: &Router, message: &Message<'_>) -> bool {
+    // `struct ndmsg`: a family, an index, a state and flags.
+    match message.body().first_chunk() {
+        Some([family, _, _, _, a, b, c, d, _, _, flags, _]) if i32::from(*family) == libc::AF_BRIDGE => {
+            let link = router.links.get(u32::from_ne_bytes([*a, *b, *c, *d]));
+            flags & libc::NTF_SELF != 0 && link.is_some_and(link::Link::is_vxlan)
+        }
+        _ => false,
     }
 }
 
@@ -120,6 +137,8 @@ pub fn translate<'a>(router: &Router, message: &Message<'a>) -> Option<Cow<'a, [
             Some(bytes) => Some(Cow::Owned(bytes)),
             None => keep,
         },
+        // The device that the kernel has for a VXLAN knows no stations.
+        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => keep.filter(|_| !is_about_own_station(router, message)),
         kind if tc::is_about(kind) => keep.filter(|_| !hides_control(router, message)),
         _ => keep,
     }

@@ -7,6 +7,7 @@
 //! In some a router between them, a namespace of this kernel, has an MTU of its own.
 
 mod control;
+mod frames;
 mod host;
 
 use std::{
@@ -366,36 +367,6 @@ fn tunnels_over_af_xdp() {
         pair.disconnect(port);
     }
     pair.stop();
-}
-
-/// Ethernet in GRE and in UDP: the ends are neighbours that find each other.
-#[test]
-fn tunnels_of_frames() {
-    const NAME: &str = "tunnels_of_frames";
-    let Some(_turn) = turn(NAME) else { return };
-    let linux = guest::kernel(NAME);
-    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
-    for other in others {
-        let mut pair = Pair::new(&[], other);
-        let six = "local fd00::ME remote fd00::YOU";
-        let vxlan = ["100", "101"].map(|id| format!("vxlan id {id} dstport 4789 dev core"));
-        for (kind, ends, overhead) in
-            [("gretap", ENDS, 38), ("ip6gretap", six, 66), (&vxlan[0], ENDS, 50), (&vxlan[1], six, 70)]
-        {
-            pair.both(&format!(
-                "ip link add tun1 type {kind} {ends}
-                 ip addr add 10.9.0.ME/24 dev tun1
-                 ip addr add fd09::ME/64 dev tun1 nodad
-                 ip link set tun1 up
-                 ip route add 10.YOU.0.0/24 via 10.9.0.YOU
-                 ip -6 route add fd10:YOU::/64 via fd09::YOU"
-            ));
-            pair.works(kind, &[Family::Four, Family::Six], 1500 - overhead);
-            pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
-            pair.disconnect("");
-        }
-        pair.stop();
-    }
 }
 
 /// A router between the ends that takes less: what it tells is learned, and told to hosts. What may be fragmented

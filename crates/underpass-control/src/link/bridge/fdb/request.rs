@@ -79,7 +79,7 @@ impl<'a> Wanted<'a> {
 
     /// Whether it is about the stations that a device keeps itself: those of a VXLAN. What else it says is then for its bridge.
     fn takes_own(&mut self, link: &Link) -> bool {
-        let own = self.flags & NTF_SELF != 0 && is_vxlan(link);
+        let own = self.flags & NTF_SELF != 0 && link.is_vxlan();
         if own {
             self.flags &= !NTF_SELF;
         }
@@ -117,11 +117,6 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Whether it keeps stations of its own.
-fn is_vxlan(link: &Link) -> bool {
-    link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some())
-}
-
 /// Whether its frames are Ethernet's.
 const fn has_frames(link: &Link) -> bool {
     match link.kind {
@@ -143,13 +138,27 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     wanted.vlan()?;
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
-            new_of_bridge(router, request, &wanted, (&link, mac))?;
+            match router.live.is_some() {
+                true => pass_on(router, request)?,
+                false => new_of_bridge(router, request, &wanted, (&link, mac))?,
+            }
         }
         vxlan_fdb::new(router, request, &wanted, (&link, mac))?;
     } else {
         new_of_bridge(router, request, &wanted, (&link, mac))?;
     }
     Ok(Outcome::Done)
+}
+
+/// What of a request is for the bridge of the device, where that is the kernel's.
+fn pass_on(router: &mut Router, request: &Request<'_>) -> Result<(), RequestError> {
+    /// Where the flags of a `struct ndmsg` are, behind the header of the message.
+    const FLAGS: usize = 16 + 10;
+    let mut bytes = request.message.bytes.to_vec();
+    if let Some(flags) = bytes.get_mut(FLAGS) {
+        *flags &= !NTF_SELF;
+    }
+    router.pass_on(&mut bytes)
 }
 
 /// The same of a bridge's.
@@ -238,7 +247,10 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     wanted.vlan()?;
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
-            delete_of_bridge(router, request, &wanted, (&link, mac))?;
+            match router.live.is_some() {
+                true => pass_on(router, request)?,
+                false => drop(delete_of_bridge(router, request, &wanted, (&link, mac))?),
+            }
         }
         return match bulk {
             true => vxlan_fdb::flush(router, request, &wanted, &link),
@@ -337,7 +349,7 @@ pub(crate) fn get(
         0 => None,
         index => Some(router.links.get(index).ok_or(RequestError::new(ENODEV, "Unknown device ifindex"))?),
     };
-    if let Some(link) = link.filter(|link| wanted.flags & NTF_SELF != 0 && is_vxlan(link)) {
+    if let Some(link) = link.filter(|link| wanted.flags & NTF_SELF != 0 && link.is_vxlan()) {
         return vxlan_fdb::get(router, request, (link, mac), replies);
     }
     let bridge = match (wanted.number(libc::NDA_MASTER), link) {
@@ -385,7 +397,7 @@ impl Dump for StationDump {
             let of_link = stations.by(link.id).into_iter();
             rest.extend(of_link.map(|(station, entry)| (Told::of(router, bridge, entry), station, entry)));
         }
-        if shown && is_vxlan(link) {
+        if shown && link.is_vxlan() {
             rest.extend(vxlan_fdb::all(router, link));
         }
         self.rest = rest.into_iter();

@@ -1,0 +1,62 @@
+//! Tunnels with Ethernet frames inside.
+
+use std::time::Duration;
+
+use super::super::guest;
+use super::super::mpls::{UNDERPASS, Which};
+use super::super::net::{ping, settle, turn};
+use super::{ENDS, Family, Pair, transfer};
+
+/// Ethernet in GRE and in UDP: the ends are neighbours that find each other.
+#[test]
+fn tunnels_of_frames() {
+    const NAME: &str = "tunnels_of_frames";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        let six = "local fd00::ME remote fd00::YOU";
+        let vxlan = ["100", "101"].map(|id| format!("vxlan id {id} dstport 4789 dev core"));
+        for (kind, ends, overhead) in
+            [("gretap", ENDS, 38), ("ip6gretap", six, 66), (&vxlan[0], ENDS, 50), (&vxlan[1], six, 70)]
+        {
+            pair.both(&format!(
+                "ip link add tun1 type {kind} {ends}
+                 ip addr add 10.9.0.ME/24 dev tun1
+                 ip addr add fd09::ME/64 dev tun1 nodad
+                 ip link set tun1 up
+                 ip route add 10.YOU.0.0/24 via 10.9.0.YOU
+                 ip -6 route add fd10:YOU::/64 via fd09::YOU"
+            ));
+            pair.works(kind, &[Family::Four, Family::Six], 1500 - overhead);
+            pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
+            if kind.starts_with("vxlan") {
+                stations(&mut pair, kind);
+            }
+            pair.disconnect("");
+        }
+        pair.stop();
+    }
+}
+
+/// What `bridge fdb` says of the other end's station, and what it is told.
+fn stations(pair: &mut Pair, what: &str) {
+    let end = if what.contains("101") { "fd00::2" } else { "10.0.0.2" };
+    let nowhere = if what.contains("101") { "fd00::9" } else { "10.0.0.9" };
+    let shown = pair.routers[0].run("bridge fdb show dev tun1");
+    let (all, learned): (Vec<&str>, Vec<&str>) =
+        shown.lines().partition(|line| line.starts_with("00:00:00:00:00:00"));
+    let [learned] = learned[..] else { panic!("{what}: one station: {shown}") };
+    assert_eq!(all, [format!("00:00:00:00:00:00 dst {end} self permanent")], "{what}");
+    let (station, rest) = learned.split_once(' ').unwrap();
+    assert_eq!(rest.trim_end(), format!("dst {end} self"), "{what}");
+    let host = &pair.hosts[0];
+    let address = Family::Four.host(2);
+    pair.routers[0].run(&format!("bridge fdb replace {station} dev tun1 dst {nowhere} static"));
+    assert!(ping(host, &address, 1).is_err(), "{what}: its station is elsewhere");
+    pair.routers[0].run(&format!("bridge fdb replace {station} dev tun1 dst {end} static"));
+    pair.check(what, settle(&pair.hosts[0], &address, Duration::from_secs(10)));
+    pair.routers[0].run(&format!("bridge fdb del {station} dev tun1"));
+    pair.check(what, settle(&pair.hosts[0], &address, Duration::from_secs(10)));
+}
