@@ -241,6 +241,25 @@ Case(
     remembers=True,
 )
 
+# By the link below goes what is for the device's own end; stations behind others are reached as anything else is.
+BY_OTHER_LINKS = [
+    f"bridge fdb add {FAR_MAC} dev tun1 dst 192.0.2.2",
+    "ip neigh add 10.6.0.3 lladdr 02:00:00:00:01:99 dev tun1 nud permanent",
+    "ip route add 10.11.0.0/16 via 10.6.0.3",
+]
+Case(
+    "tunnel/vxlan/fdb-dev",
+    "Above a link: a station behind an end that another link leads to.",
+    device(False, "dev p1", after=BY_OTHER_LINKS),
+    put_in([("by another link", ip4(IN4) / udp()), ("to the device's own end", ip4("10.11.0.9") / udp())]),
+)
+Case(
+    "tunnel/vxlan/fdb-dev-vrf",
+    "Above a link in a VRF: a station behind an end that is reached outside of it.",
+    device(False, "dev p1", base=VRF, after=BY_OTHER_LINKS),
+    [(label, "p0", ether(p)) for label, p in [("outside", ip4(IN4) / udp()), ("to the device's own end", ip4("10.11.0.9") / udp())]],
+)
+
 # ---------------------------------------------------------------------------- VXLANs as ports of bridges
 
 HOST_MAC, THERE_MAC = "02:00:00:00:03:01", "02:00:00:00:03:02"

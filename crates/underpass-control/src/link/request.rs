@@ -17,7 +17,6 @@ use super::tunnel::vxlan;
 use super::{Link, LinkKind, bridge, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
-use crate::fou::request::check_free;
 use crate::request::{creates, word};
 use crate::{Request, Router};
 
@@ -182,7 +181,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, RequestError> {
-        let (opens, rises) = (self.opens(link), self.rises(link));
+        let opens = self.opens(link);
         let mut link = link.clone();
         let families = self.attributes.get(libc::IFLA_AF_SPEC);
         if let Some(families) = &families {
@@ -255,16 +254,15 @@ impl<'a> Wanted<'a> {
                 return Err(RequestError::errno(EADDRNOTAVAIL));
             }
         }
-        opens.map_or(Ok(()), |port| check_free(router, port))?;
-        if rises {
-            vxlan::check_free(router, &link)?;
+        if opens {
+            vxlan::check_port(router, &link)?;
         }
         Ok(link)
     }
 
-    /// The UDP port that a `bareudp` opens because it comes up.
-    pub fn opens(&self, link: &Link) -> Option<u16> {
-        link.tunnel.as_ref()?.parameters.bare.filter(|_| self.rises(link)).map(|bare| bare.port)
+    /// Whether a `bareudp` or a VXLAN opens its UDP port because it comes up.
+    pub fn opens(&self, link: &Link) -> bool {
+        vxlan::opens_port(link) && self.rises(link)
     }
 
     /// Whether the link comes up by it.
@@ -273,7 +271,7 @@ impl<'a> Wanted<'a> {
         !link.up() && self.flags & up != 0 && (self.change == 0 || self.change & up != 0)
     }
 
-    /// Whether what it says of a VLAN device is for the link below to allow, or makes the device depend on that no more.
+    /// Whether what it says of a VLAN device or a VXLAN is for the link below to allow, or makes the device depend on that no more.
     fn depends_on_lower(&self, link: &Link) -> bool {
         let said = [libc::IFLA_MTU, libc::IFLA_ADDRESS].map(|kind| self.attributes.get(kind).is_some());
         self.rises(link) || said.contains(&true)
@@ -507,10 +505,11 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
             if wanted.changes_kind() && link.is_some_and(|link| made(link.index)) {
                 return true;
             }
-            if link.is_some_and(|link| wanted.opens(link).is_some()) {
+            if link.is_some_and(|link| wanted.opens(link)) {
                 return true;
             }
-            if link.is_some_and(|link| vlan::beside::is_own(router, link) && wanted.depends_on_lower(link)) {
+            let above = |link: &Link| vlan::beside::is_own(router, link) || link.is_vxlan();
+            if link.is_some_and(|link| above(link) && wanted.depends_on_lower(link)) {
                 return true;
             }
             match (link, master) {

@@ -51,7 +51,7 @@ pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_vxlan};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
 pub use vlan::{Vlan, Vlans};
-pub use vxlan::{Ends, VXLAN_PORT, Vxlan};
+pub use vxlan::{Ends, Vxlan};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;

@@ -10,10 +10,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use super::LookupId;
 use crate::l2::fdb::Fdb;
-
-/// The port of VXLAN: RFC 7348 section 5.
-pub const VXLAN_PORT: u16 = 4789;
 
 /// What makes a tunnel a VXLAN: RFC 7348.
 #[derive(Clone, Debug)]
@@ -26,6 +24,8 @@ pub struct Vxlan {
     pub ends: Arc<Ends>,
     /// Where frames go of whose station nothing is known: `bridge fdb append 00:00:00:00:00:00 dst …`.
     pub others: Box<[IpAddr]>,
+    /// Where other ends than the tunnel's own are looked up.
+    pub lookup: LookupId,
     /// Whether stations are learned from what comes in.
     pub learns: bool,
     /// After how many milliseconds a station that was learned is forgotten; 0: never.
@@ -36,11 +36,11 @@ pub struct Vxlan {
 
 impl PartialEq for Vxlan {
     fn eq(&self, other: &Self) -> bool {
-        let Self { vni, stations, ends, others, learns, ageing, takes_unsummed } = self;
+        let Self { vni, stations, ends, others, lookup, learns, ageing, takes_unsummed } = self;
         *vni == other.vni
             && Arc::ptr_eq(stations, &other.stations)
             && Arc::ptr_eq(ends, &other.ends)
-            && *others == other.others
+            && (others, lookup) == (&other.others, &other.lookup)
             && (*learns, *ageing, *takes_unsummed) == (other.learns, other.ageing, other.takes_unsummed)
     }
 }

@@ -14,9 +14,10 @@ use crate::tables::{
     TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
-use crate::tunnel::behind::{enframe, type_of};
+use crate::tunnel::behind::enframe;
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::hook::{note_input, put_in};
+use crate::tunnel::inside::Inside;
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
@@ -312,65 +313,6 @@ fn encap_fast<A: Family>(
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
 
-/// What goes into a tunnel.
-#[derive(Clone, Copy)]
-pub(crate) struct Inside {
-    /// As the tunnel sees it.
-    protocol: InnerProtocol,
-    /// Where the packet in a frame is.
-    at: usize,
-    /// Where the packet is that the outer header inherits from, and its EtherType.
-    heir: (usize, u16),
-}
-
-impl Inside {
-    /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
-    pub(crate) fn frame(meta: &PacketMeta, tunnel: &StoredTunnel, frameless: u16) -> Self {
-        let bytes = meta.packet.bytes();
-        let is_tag = |ethertype| matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN);
-        let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
-        if is_tag(ethertype) {
-            // Linux: the network header is behind the first tag, whatever is there. `skb_protocol` is behind all, but over IPv4
-            // it is looked for too late, when GRE's header is before them.
-            at += 4;
-            let mut behind = at;
-            while tunnel.kind.is_over_ipv6()
-                && is_tag(ethertype)
-                && let Some(next) = bytes.get(behind - 2..).and_then(|rest| rest.first_chunk())
-            {
-                (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
-            }
-        }
-        let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
-        Self { protocol: InnerProtocol::Frame, at, heir }
-    }
-
-    /// A packet without an Ethernet header.
-    pub(crate) fn packet(protocol: InnerProtocol) -> Self {
-        let ethertype = match protocol {
-            InnerProtocol::Ip4 => ethernet::IPV4,
-            InnerProtocol::Ip6 => ethernet::IPV6,
-            InnerProtocol::Mpls => ethernet::MPLS,
-            InnerProtocol::Frame => 0,
-        };
-        Self { protocol, at: 0, heir: (0, ethertype) }
-    }
-
-    /// What a route has led into the tunnel.
-    pub(crate) fn routed(meta: &PacketMeta, tunnel: &StoredTunnel) -> Self {
-        if tunnel.kind.carries_frames() {
-            return Self::frame(meta, tunnel, 0);
-        }
-        if meta.is(LABELLED) {
-            return Self::packet(InnerProtocol::Mpls);
-        }
-        match meta.packet.bytes().first().map(|first| first >> 4) {
-            Some(6) => Self::packet(InnerProtocol::Ip6),
-            _ => Self::packet(InnerProtocol::Ip4),
-        }
-    }
-}
-
 /// Forwards a packet by a route whose device is a tunnel.
 pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -494,8 +436,11 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
             false => Verdict::drop(DropReason::TunnelRemote),
         };
     };
-    let resolved = tunnel.template(inside).next_hop.filter(|_| remote == tunnel.config.remote);
-    let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
+    let (lookup, resolved) = match &tunnel.config.vxlan {
+        Some(vxlan) if remote != tunnel.config.remote => (vxlan.lookup, None),
+        _ => (tunnel.config.via.lookup, tunnel.template(inside).next_hop),
+    };
+    let via = Via { address: remote, lookup, resolved };
     let source = source_of(view, tunnel, &via, meta.packet.bytes());
     // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router
     // does not have, or to one that it has.

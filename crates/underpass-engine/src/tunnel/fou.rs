@@ -45,7 +45,7 @@ pub(crate) enum Taken<'a> {
     Refused(LinkId),
 }
 
-/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP a `bareudp` or a VXLAN.
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP, a `bareudp` or a VXLAN.
 pub(crate) fn take_datagram<'a>(
     view: &View<'a>,
     packet: &mut Packet,

@@ -25,8 +25,9 @@ use crate::tables::{
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::come_out;
-use crate::tunnel::encap::{Inside, count_refused, encapsulate_in, is_inside, refuse_out};
+use crate::tunnel::encap::{count_refused, encapsulate_in, is_inside, refuse_out};
 use crate::tunnel::find::inside_of;
+use crate::tunnel::inside::Inside;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::outer_address::lacks_ends;
 use crate::tunnel::too_long;

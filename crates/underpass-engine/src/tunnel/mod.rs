@@ -8,6 +8,7 @@ pub(crate) mod find;
 pub(crate) mod fou;
 pub(crate) mod from_host;
 pub(crate) mod hook;
+pub(crate) mod inside;
 pub(crate) mod limit;
 pub(crate) mod outer;
 pub(crate) mod outer_address;

@@ -13,8 +13,9 @@ use crate::l2::fdb::{STATIC, Station};
 use crate::limiter::Nanos;
 use crate::tables::{Ingress, LinkId, StoredTunnel, TunnelId, TunnelKind, Vxlan, of_vxlan};
 use crate::trace::Trace;
-use crate::tunnel::encap::{Inside, encapsulate_to};
+use crate::tunnel::encap::encapsulate_to;
 use crate::tunnel::find::Outer;
+use crate::tunnel::inside::Inside;
 use crate::worker::hook::copy;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
@@ -37,7 +38,8 @@ pub(super) fn device_of<'a>(
     found.map(|(_, tunnel)| tunnel).ok_or(DropReason::TunnelUnknown)
 }
 
-/// Looks whether a device takes a frame, and takes note of the station that it is from, behind the other end. Linux: `vxlan_set_mac`, `vxlan_snoop`.
+/// Looks whether a device takes a frame, and takes note of the station that it is from, behind the other end. Linux:
+/// `vxlan_set_mac`, `vxlan_snoop`.
 pub(super) fn learn(
     view: &View<'_>,
     tunnel: &StoredTunnel,

@@ -9,8 +9,8 @@ use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, GreFields, Link, LinkId, NextHop, Rewrite, SourcePort, Tunnel, TunnelId,
-    TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
+    Action, FouPayload, FouPort, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort, Tunnel,
+    TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
 };
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
@@ -56,7 +56,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         copies_dscp: false,
         allows_local_remote: false,
         udp: None,
-        vxlan: kind.is_vxlan().then(|| vxlan(remote)),
+        vxlan: kind.is_vxlan().then(|| vxlan(remote, lab.lookup)),
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,
@@ -66,12 +66,13 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
 }
 
 /// A network that learns, whose frames go to `remote` where nothing is known of their stations.
-pub fn vxlan(remote: IpAddr) -> Vxlan {
+pub fn vxlan(remote: IpAddr, lookup: LookupId) -> Vxlan {
     Vxlan {
         vni: 0x0012_3456,
         stations: Arc::default(),
         ends: Arc::default(),
         others: [remote].into(),
+        lookup,
         learns: true,
         ageing: 300_000,
         takes_unsummed: true,

@@ -13,6 +13,7 @@ use underpass_netlink::{Attribute, RequestError};
 
 use super::{LEAST, MOST, Tunnel, UDP};
 use crate::link::Link;
+use crate::route::publish::own_lookup;
 use crate::save::{Save, Words};
 use crate::{Router, fou};
 
@@ -123,11 +124,12 @@ pub(crate) fn socket(tunnel: &Tunnel) -> Option<(u16, bool, bool)> {
     Some((vxlan.port, parameters.remote.is_ipv6(), vxlan.takes_unsummed6))
 }
 
-/// Whether a device that comes up can open its port. Linux: `vxlan_sock_add`.
-pub(crate) fn check_free(router: &Router, link: &Link) -> Result<(), RequestError> {
-    let Some((port, six, takes)) = link.tunnel.as_ref().and_then(|tunnel| socket(tunnel)) else {
-        return Ok(());
-    };
+/// Whether a device that comes up can open its port, as this [`socket`]. Linux: `vxlan_sock_add`.
+fn check_free(
+    router: &Router,
+    link: &Link,
+    (port, six, takes): (u16, bool, bool),
+) -> Result<(), RequestError> {
     let in_use =
         |other: &Link| match other.tunnel.as_ref().filter(|_| other.up() && other.index != link.index) {
             Some(tunnel) => match (tunnel.parameters.bare, socket(tunnel)) {
@@ -141,6 +143,23 @@ pub(crate) fn check_free(router: &Router, link: &Link) -> Result<(), RequestErro
         return Err(RequestError::errno(EADDRINUSE));
     }
     Ok(())
+}
+
+/// Whether a link that comes up has a UDP port to open: a `bareudp` or a VXLAN.
+pub(crate) fn opens_port(link: &Link) -> bool {
+    link.tunnel
+        .as_ref()
+        .is_some_and(|tunnel| tunnel.parameters.bare.is_some() || tunnel.parameters.vxlan.is_some())
+}
+
+/// Whether it can open it.
+pub(crate) fn check_port(router: &Router, link: &Link) -> Result<(), RequestError> {
+    let Some(tunnel) = &link.tunnel else { return Ok(()) };
+    match (tunnel.parameters.bare, socket(tunnel)) {
+        (Some(bare), _) => fou::request::check_free(router, bare.port),
+        (None, Some(socket)) => check_free(router, link, socket),
+        (None, None) => Ok(()),
+    }
 }
 
 /// What makes outer packets UDP datagrams. Linux: `udp_flow_src_port`.
@@ -165,14 +184,17 @@ pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parame
 }
 
 /// What the packet path has of the VXLAN of a link.
-pub(super) fn compile(router: &Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
+pub(super) fn compile(router: &mut Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
     let vxlan = tunnel.parameters.vxlan?;
+    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
+    let lookup = own_lookup(router, None);
     let others = router.tunnels.others.get(&link).into_iter().flatten();
     Some(tables::Vxlan {
         vni: vxlan.vni,
         stations: Arc::clone(&router.stations.get(&link)?.table),
         ends: Arc::clone(&router.tunnels.ends),
         others: others.map(|(end, _)| *end).collect(),
+        lookup,
         learns: vxlan.learning,
         ageing: u64::from(vxlan.ageing) * 1000,
         takes_unsummed: vxlan.takes_unsummed6,
