@@ -14,6 +14,7 @@ use underpass_netlink::{Attribute, RequestError};
 
 use super::change::{change_link, delete_link};
 use super::publish::publish_link;
+use super::tunnel::vxlan;
 use super::{Link, LinkKind};
 use crate::Router;
 use crate::events::Cause;
@@ -213,11 +214,19 @@ pub(super) fn publish_lower(router: &mut Router, link: &Link) {
     }
 }
 
-/// Deletes the VLAN devices of a link that is about to be deleted itself.
+/// Deletes the VLAN devices and the VXLANs of a link that is about to be deleted itself. Linux: `vlan_device_event`,
+/// `vxlan_handle_lowerdev_unregister`.
 pub(super) fn delete_above(router: &mut Router, cause: Cause, lower: u32) {
-    for index in indices_above(router, lower) {
+    for index in doomed_with(router, lower) {
         delete_link(router, cause, index);
     }
+}
+
+/// The links that go with the one below them.
+fn doomed_with(router: &Router, lower: u32) -> Vec<u32> {
+    let mut doomed = indices_above(router, lower);
+    doomed.extend(vxlan::above(router, lower));
+    doomed
 }
 
 /// A VLAN device as the packet path needs it.

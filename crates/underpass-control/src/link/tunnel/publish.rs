@@ -137,7 +137,9 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
         bits(published.compiled.local),
         index,
     ));
-    router.tunnels.others.remove(&index);
+    if router.tunnels.others.remove(&index).is_some() {
+        router.stations.remove(&index);
+    }
     published.ports.into_iter().for_each(|port| router.engine.remove_fou_port(port));
     publish_keys(router);
     router.engine.remove_tunnel(published.id);

@@ -162,6 +162,15 @@ pub(crate) fn check_port(router: &Router, link: &Link) -> Result<(), RequestErro
     }
 }
 
+/// The VXLANs above a link.
+pub(in crate::link) fn above(router: &Router, lower: u32) -> impl Iterator<Item = u32> {
+    let of = move |link: &&Link| {
+        let parameters = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
+        parameters.is_some_and(|parameters| parameters.vxlan.is_some() && parameters.link == lower)
+    };
+    router.links.iter().filter(of).map(|link| link.index)
+}
+
 /// What makes outer packets UDP datagrams. Linux: `udp_flow_src_port`.
 pub(super) fn udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
     let (first, last) = vxlan.source_ports;
@@ -179,6 +188,7 @@ pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parame
     if parameters.vxlan.is_some() {
         let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
         router.stations.entry(link).or_default();
+        router.tunnels.others.entry(link).or_default();
         fdb::set_default(router, link, old.and_then(named), named(parameters.remote));
     }
 }

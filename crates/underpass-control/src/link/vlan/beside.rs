@@ -8,7 +8,7 @@ use underpass_netlink::RequestError;
 use super::super::mirror::change_mirrored_link;
 use super::super::proxied::{HEADER, add_device, delete_devices, enslave, header, keep_master, pass_on_rest};
 use super::super::{Link, LinkKind};
-use super::indices_above;
+use super::{doomed_with, indices_above};
 use crate::dump::Outcome;
 use crate::{Device, Request, Router};
 
@@ -122,10 +122,10 @@ pub(in crate::link) fn follow(router: &mut Router, old: &Link, new: &Link) {
     }
 }
 
-/// Deletes the VLAN devices of the router's above a link that is gone.
+/// Deletes the VLAN devices and the VXLANs of the router's above a link that is gone.
 pub(in crate::link) fn delete_above(router: &mut Router, lower: u32) {
     if router.live.is_some() {
-        let above = indices_above(router, lower);
+        let above = doomed_with(router, lower);
         let _ = delete_devices(router, &above);
     }
 }
