@@ -118,8 +118,15 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         bridge: bridge::compile(router, link),
         bridge_port: bridge::compile_port(router, link),
         ifb: link.kind == LinkKind::Ifb,
+        to_bridge: host.filter(|_| is_in_kernel_bridge(router, link)),
         programs: router.programs_of(link.index),
     }
+}
+
+/// Whether a link is a tunnel with frames whose device is a port of a bridge of the kernel's: it has a master that is no VRF.
+fn is_in_kernel_bridge(router: &Router, link: &Link) -> bool {
+    let master = link.master.filter(|_| router.live.is_some() && link.kind.is_ethernet_tunnel());
+    master.is_some_and(|master| router.links.get(master).is_none_or(|master| master.vrf_table().is_none()))
 }
 
 /// What is required of the HMACs of what comes in by a link. Linux: `seg6_hmac_validate_skb`.

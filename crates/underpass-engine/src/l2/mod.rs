@@ -6,8 +6,9 @@ pub(crate) mod vlan;
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::path::kept::give_to_kernel;
 use crate::tables::{Link, LinkId};
-use crate::trace::Trace;
+use crate::trace::{Event, Trace};
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::{Burst, Path};
 use crate::worker::verdict::Verdict;
@@ -82,7 +83,13 @@ pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
     mut meta: PacketMeta,
     trace: &mut T,
 ) -> Option<PacketMeta> {
-    let Some(link) = view.link(meta.ingress).filter(|link| link.goes_up(meta.packet.bytes())) else {
+    let link = view.link(meta.ingress);
+    if let Some(port) = link.and_then(|link| link.to_bridge) {
+        trace.step(Event::Kept(meta.ingress), &meta.packet);
+        give_to_kernel(path, port, meta.packet, trace);
+        return None;
+    }
+    let Some(link) = link.filter(|link| link.goes_up(meta.packet.bytes())) else {
         return Some(meta);
     };
     let mut burst: Burst = [meta.packet].into_iter().collect();

@@ -87,6 +87,8 @@ pub struct Link {
     pub bridge: Option<Box<Bridge>>,
     /// What makes it a port of a bridge, if it is one.
     pub bridge_port: Option<Box<BridgePort>>,
+    /// Of a tunnel with frames that is a port of a bridge of the kernel's: the host's port, which gets every frame that comes out.
+    pub to_bridge: Option<PortId>,
     /// The programs of its device that carry packets in the kernel; `None`: it has none.
     pub programs: Option<OfDevice>,
 }

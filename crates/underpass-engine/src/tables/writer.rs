@@ -587,6 +587,7 @@ mod tests {
             vlans: None,
             bridge: None,
             bridge_port: None,
+            to_bridge: None,
             programs: None,
         }
     }

@@ -470,7 +470,7 @@ pub(crate) fn come_out<const COUNT: bool>(
         InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
         InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
         InnerProtocol::Frame => {
-            if view.link(meta.ingress).is_some_and(Link::has_above) {
+            if view.link(meta.ingress).is_some_and(|link| link.has_above() || link.to_bridge.is_some()) {
                 return Verdict::Above;
             }
             take_frame(path, view, meta)

@@ -78,6 +78,7 @@ impl Lab {
                 vlans: None,
                 bridge: None,
                 bridge_port: None,
+                to_bridge: None,
                 programs: None,
             };
             self.writer.set_link(id, link);

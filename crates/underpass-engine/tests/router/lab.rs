@@ -73,6 +73,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         vlans: None,
         bridge: None,
         bridge_port: None,
+        to_bridge: None,
         programs: None,
     }
 }

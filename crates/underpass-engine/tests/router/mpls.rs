@@ -173,6 +173,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         vlans: None,
         bridge: None,
         bridge_port: None,
+        to_bridge: None,
         programs: None,
         mpls: false,
     }

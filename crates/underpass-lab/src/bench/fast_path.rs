@@ -240,6 +240,7 @@ fn link(lookup: LookupId) -> Link {
         vlans: None,
         bridge: None,
         bridge_port: None,
+        to_bridge: None,
         programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect, xdp: false }),
     }
 }

@@ -229,6 +229,7 @@ impl Router {
             vlans: None,
             bridge: None,
             bridge_port: None,
+            to_bridge: None,
             programs: (!none && port.is_some()).then_some(programs),
         }
     }

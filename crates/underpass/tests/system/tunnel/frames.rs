@@ -60,3 +60,42 @@ fn stations(pair: &mut Pair, what: &str) {
     pair.routers[0].run(&format!("bridge fdb del {station} dev tun1"));
     pair.check(what, settle(&pair.hosts[0], &address, Duration::from_secs(10)));
 }
+
+/// Bridges of the kernels, of which VXLANs and GRE of the routers are ports: hosts at both are in one network.
+#[test]
+fn tunnels_as_ports_of_bridges() {
+    const NAME: &str = "tunnels_as_ports_of_bridges";
+    let Some(_turn) = turn(NAME) else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    for (n, host) in (1..).zip(&pair.hosts) {
+        host.run(&format!(
+            "ip link set eth0 mtu 1400
+             ip addr add 10.70.0.{n}/24 dev eth0
+             ip addr add fd70::{n}/64 dev eth0 nodad"
+        ))
+        .unwrap();
+    }
+    pair.both(
+        "ip link add br0 type bridge
+         ip link set br0 up
+         ip addr flush dev cust
+         ip link set cust master br0
+         ip addr add 10.70.0.1ME/24 dev br0",
+    );
+    for kind in [format!("vxlan id 100 dstport 4789 dev core {ENDS}"), format!("gretap {ENDS}")] {
+        pair.both(&format!(
+            "ip link add tun1 type {kind}
+             ip link set tun1 master br0
+             ip link set tun1 up"
+        ));
+        for (from, address) in
+            [(0, "10.70.0.2"), (1, "10.70.0.1"), (0, "fd70::2"), (0, "10.70.0.12"), (1, "10.70.0.11")]
+        {
+            pair.check(&kind, settle(&pair.hosts[from], address, Duration::from_secs(10)));
+            pair.check(&kind, ping(&pair.hosts[from], address, 5));
+        }
+        pair.check(&kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.70.0.2"));
+        pair.disconnect("");
+    }
+    pair.stop();
+}
