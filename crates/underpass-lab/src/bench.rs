@@ -9,6 +9,7 @@ mod forward;
 mod headend;
 mod ioam;
 mod large;
+mod layer2;
 mod live;
 mod measure;
 mod mix;
@@ -228,6 +229,7 @@ fn measure_all(
 fn all() -> Vec<Scenario> {
     let all = [
         forward::scenarios(),
+        layer2::scenarios(),
         endpoint::scenarios(),
         headend::scenarios(),
         ioam::scenarios(),

@@ -20,12 +20,15 @@ use std::sync::atomic::{
 use crate::publish::prefetch;
 use crate::tables::LinkId;
 
-/// Slots of the smallest table, and of the largest: one for a million stations.
+/// Slots of the smallest table, and of the largest: one for a million stations in two VLANs each, as `bridge fdb add` puts them in.
 const FEWEST: usize = 1 << 12;
-const MOST: usize = 1 << 21;
+const MOST: usize = 1 << 22;
 
 /// How many slots are looked at for a key. Where so many are taken nothing is learned.
 const PROBES: usize = 128;
+
+/// How many tables are made, at the most, until one has room for all entries.
+const TRIES: usize = 4;
 
 /// From so many slots on a table is not in the cache.
 const COLD: usize = 1 << 14;
@@ -167,20 +170,32 @@ impl Fdb {
         taken > slots / 2 && (slots < MOST || self.iter().count() < taken / 2)
     }
 
+    /// Whether [`Fdb::again`] makes one with more room.
+    pub fn gets_room(&self) -> bool {
+        self.slots.len() < MOST || self.iter().count() < MOST / 2
+    }
+
     /// Another one with the same entries, and room.
     pub fn again(&self) -> Self {
         let entries: Vec<_> = self.iter().collect();
-        let again = Self::for_stations(entries.len());
-        for (station, entry) in entries {
-            again.set(station, entry);
+        // With another seed the few that had no room in the largest have it.
+        for _ in 0..TRIES {
+            let again = Self::for_stations(entries.len());
+            if entries.iter().all(|(station, entry)| again.set(*station, *entry)) {
+                return again;
+            }
         }
+        let again = Self::for_stations(entries.len());
+        entries.iter().for_each(|(station, entry)| _ = again.set(*station, *entry));
         again
     }
 
     #[inline(always)]
     fn place(&self, station: Station) -> usize {
-        let mixed = (station.0 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ mixed >> 32) as usize
+        // Twice: one product leaves addresses that follow each other near to each other.
+        let once = (station.0 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let twice = (once ^ once >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (twice >> 32) as usize
     }
 
     #[inline(always)]
@@ -293,10 +308,20 @@ impl Fdb {
 
     /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = (Station, Entry)> + '_ {
-        self.slots.iter().filter_map(|slot| {
+        self.by_place().map(|(_, station, entry)| (station, entry))
+    }
+
+    /// How many places there are.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// All entries, each with its place, at which no other station ever is.
+    pub fn by_place(&self) -> impl Iterator<Item = (usize, Station, Entry)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(place, slot)| {
             let key = slot.key.load(Acquire);
             let entry = Entry::unpack(slot.entry.load(Acquire))?;
-            (key & USED != 0).then_some((Station(key), entry))
+            (key & USED != 0).then_some((place, Station(key), entry))
         })
     }
 }
@@ -368,6 +393,23 @@ mod tests {
         (0..10_000).for_each(|n| small.hear(station(n), LinkId(0), 1));
         assert!(small.is_crowded() && small.iter().count() > 3000);
         assert!(!small.again().is_crowded());
+    }
+
+    /// A vendor's addresses follow each other, and are as far from each other in the table as any.
+    #[test]
+    fn stations_that_follow_each_other_have_room() {
+        let count = if cfg!(miri) { 1000 } else { 1_000_000 };
+        let station = |n: u32| {
+            let [_, a, b, c] = (n / 2).to_be_bytes();
+            Station::new([2, 0xb0 | n as u8 & 1, 0, a, b, c], 0)
+        };
+        let entry = Entry { link: LinkId(1), flags: STATIC, heard: 0 };
+        let mut fdb = Fdb::for_stations(count as usize);
+        for _ in 0..4 {
+            assert!((0..count).all(|n| fdb.set(station(n), entry)));
+            fdb = fdb.again();
+            assert_eq!(fdb.iter().count(), count as usize);
+        }
     }
 
     #[test]

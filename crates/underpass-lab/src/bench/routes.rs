@@ -34,6 +34,8 @@ pub enum Route {
     Filter { port: u32, destination: Ipv4Addr, length: u8, number: u32, police: bool },
     /// `encap seg6local action End count`.
     Sid(Ipv6Addr),
+    /// No route: a station at a port, counted from 0, of a bridge.
+    Station { port: u32, mac: Mac },
     /// By the device of this index.
     Device { prefix: Ipv4Addr, length: u8, index: u32 },
 }
@@ -89,6 +91,10 @@ const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_NEWLINK: u16 = 16;
+const RTM_NEWNEIGH: u16 = 28;
+const NDA_LLADDR: u16 = 2;
+const NTF_MASTER: u8 = 4;
+const NUD_NOARP: u16 = 0x40;
 const IFF_UP: u32 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
@@ -161,6 +167,7 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
         let kind = match route {
             Route::Tunnel { .. } => RTM_NEWLINK,
             Route::Filter { .. } => RTM_NEWTFILTER,
+            Route::Station { .. } => RTM_NEWNEIGH,
             _ => RTM_NEWROUTE,
         };
         write_message(datagram, kind, flags, to, |request| {
@@ -171,13 +178,16 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                 // The routes lead to the port that is counted as 1.
                 return write_filter(request, link - 1 + port, (*destination, *length), *number, *police);
             }
+            if let Route::Station { port, mac } = route {
+                return write_station(request, link - 1 + port, *mac);
+            }
             let (family, length) = match route {
                 Route::Plain { prefix, length, .. } if prefix.is_ipv4() => (libc::AF_INET, *length),
                 Route::Plain { length, .. } | Route::Encapsulated { length, .. } => (libc::AF_INET6, *length),
                 Route::Label { .. } => (libc::AF_MPLS, 20),
                 Route::Device { length, .. } => (libc::AF_INET, *length),
                 Route::Sid(_) => (libc::AF_INET6, 128),
-                Route::Tunnel { .. } | Route::Filter { .. } => return,
+                Route::Tunnel { .. } | Route::Filter { .. } | Route::Station { .. } => return,
             };
             let header =
                 [family as u8, length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
@@ -209,7 +219,7 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                     request.u32(RTA_OIF, *index);
                     return;
                 }
-                Route::Tunnel { .. } | Route::Filter { .. } => return,
+                Route::Tunnel { .. } | Route::Filter { .. } | Route::Station { .. } => return,
                 Route::Sid(sid) => {
                     request.address(RTA_DST, IpAddr::V6(*sid));
                     let nest = request.nest(RTA_ENCAP);
@@ -256,6 +266,14 @@ fn write_tunnel(request: &mut Reply<'_>, index: u32, (local, remote): (Ipv4Addr,
     request.attribute(IFLA_IPTUN_PMTUDISC, &[1]);
     request.end(data);
     request.end(info);
+}
+
+/// The rest of a request for a station that stays where it is: `struct ndmsg`, and its address.
+fn write_station(request: &mut Reply<'_>, index: u32, mac: Mac) {
+    let [state0, state1] = NUD_NOARP.to_ne_bytes();
+    let family = [libc::AF_BRIDGE as u8, 0, 0, 0];
+    request.fixed(&[&family[..], &index.to_ne_bytes(), &[state0, state1, NTF_MASTER, 0]].concat());
+    request.attribute(NDA_LLADDR, &mac);
 }
 
 /// The rest of a request for a filter: `struct tcmsg`, and attributes.

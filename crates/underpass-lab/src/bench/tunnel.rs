@@ -64,16 +64,19 @@ pub fn scenarios() -> Vec<Scenario> {
             (GRE, gre(inner, Some(KEY)))
         }),
         encap4("fou-ipip-encap", None, into("ipip", &fou, to4), |flow, inner| {
-            (wire::UDP, datagram(source_port(flow), inner))
+            (wire::UDP, datagram((source_port(flow), PORT), inner))
         }),
         decap4("fou-ipip-decap", None, out_of("ipip", &[&take_fou, out4]), |flow, inner| {
-            (wire::UDP, datagram(flow.ports.0, inner))
+            (wire::UDP, datagram((flow.ports.0, PORT), inner))
         }),
         encap4("gue-gre-encap", None, into("gre", &gue, to4), |flow, inner| {
-            (wire::UDP, datagram(source_port(flow), &[&[0, GRE, 0, 0], &gre(inner, None)[..]].concat()))
+            (
+                wire::UDP,
+                datagram((source_port(flow), PORT), &[&[0, GRE, 0, 0], &gre(inner, None)[..]].concat()),
+            )
         }),
         decap4("gue-gre-decap", None, out_of("gre", &[&take_gue, out4]), |flow, inner| {
-            (wire::UDP, datagram(flow.ports.0, &[&[0, GRE, 0, 0], &gre(inner, None)[..]].concat()))
+            (wire::UDP, datagram((flow.ports.0, PORT), &[&[0, GRE, 0, 0], &gre(inner, None)[..]].concat()))
         }),
         many_encap(),
         many_decap(),
@@ -95,13 +98,13 @@ fn gre(inner: &[u8], key: Option<u32>) -> Vec<u8> {
 }
 
 /// A UDP datagram without a checksum.
-fn datagram(source: u16, inside: &[u8]) -> Vec<u8> {
+pub fn datagram((source, destination): (u16, u16), inside: &[u8]) -> Vec<u8> {
     let length = 8 + inside.len() as u16;
-    [&source.to_be_bytes()[..], &PORT.to_be_bytes(), &length.to_be_bytes(), &[0, 0], inside].concat()
+    [&source.to_be_bytes()[..], &destination.to_be_bytes(), &length.to_be_bytes(), &[0, 0], inside].concat()
 }
 
 /// The source port of a flow over IPv4 and UDP: 32768 to 60998, by a product that mixes addresses, protocol and ports.
-fn source_port(flow: &Flow) -> u16 {
+pub fn source_port(flow: &Flow) -> u16 {
     let addresses = [flow.source4.octets(), flow.destination4.octets()].concat();
     let addresses = addresses.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     let ports = u32::from(flow.ports.1.swap_bytes()) << 16 | u32::from(flow.ports.0.swap_bytes());

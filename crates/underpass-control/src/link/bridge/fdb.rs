@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use libc::{NUD_NOARP, NUD_PERMANENT, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH, RTM_NEWNEIGH};
+use libc::{ENOSPC, NUD_NOARP, NUD_PERMANENT, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH, RTM_NEWNEIGH};
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, Fdb, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_engine::tables::LinkId;
-use underpass_netlink::Reply;
+use underpass_netlink::{Reply, RequestError};
 
 use super::super::publish::publish_link;
 use super::super::tunnel::publish::publish_tunnel;
@@ -36,6 +36,8 @@ pub(crate) struct Stations {
     seen: u32,
     /// When it was last read, in milliseconds.
     read: u64,
+    /// What it had at each of its places then: most have that again, and a million are not looked up each time.
+    places: Vec<Option<(LinkId, u8)>>,
 }
 
 /// What listeners know of a station.
@@ -47,14 +49,18 @@ struct Known {
 }
 
 impl Stations {
-    /// Puts an entry in, or another in its place; whether the table is another one now.
-    fn put(&mut self, station: Station, entry: Entry) -> bool {
+    /// Puts an entry in, or another in its place; whether the table is another one now. `None`: there is no room.
+    fn put(&mut self, station: Station, entry: Entry) -> Option<bool> {
         let mut grown = false;
-        while !self.table.set(station, entry) && !grown {
-            (self.table, grown) = (Arc::new(self.table.again()), true);
+        while !self.table.set(station, entry) {
+            if grown || !self.table.gets_room() {
+                return None;
+            }
+            self.make_again();
+            grown = true;
         }
         self.note(station, entry);
-        grown
+        Some(grown)
     }
 
     /// Listeners hear of an entry.
@@ -62,6 +68,12 @@ impl Stations {
         self.last += 1;
         let number = self.known.get(&station).map_or(self.last, |known| known.number);
         self.known.insert(station, Known { link: entry.link, flags: entry.flags, number });
+    }
+
+    /// Puts a larger or a clean table in the place of this one.
+    fn make_again(&mut self) {
+        self.table = Arc::new(self.table.again());
+        self.places.clear();
     }
 
     /// Takes an entry out.
@@ -107,12 +119,23 @@ fn publish(router: &mut Router, owner: u32) {
 }
 
 /// Puts an entry in, and tells listeners.
-pub(in crate::link) fn put(router: &mut Router, cause: Cause, bridge: u32, station: Station, entry: Entry) {
-    let Some(stations) = router.stations.get_mut(&bridge) else { return };
-    if stations.put(station, entry) {
+///
+/// # Errors
+/// `ENOSPC`: the table is full.
+pub(in crate::link) fn put(
+    router: &mut Router,
+    cause: Cause,
+    bridge: u32,
+    station: Station,
+    entry: Entry,
+) -> Result<(), RequestError> {
+    let Some(stations) = router.stations.get_mut(&bridge) else { return Ok(()) };
+    let full = || RequestError::new(ENOSPC, "The forwarding database is full");
+    if stations.put(station, entry).ok_or_else(full)? {
         publish(router, bridge);
     }
     notify(router, cause, RTM_NEWNEIGH, bridge, station, entry);
+    Ok(())
 }
 
 /// Takes an entry out, and tells listeners.
@@ -195,7 +218,8 @@ pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: 
         let table = router.stations.get(&bridge).map(|stations| Arc::clone(&stations.table));
         let there = table.and_then(|table| table.find(station)).is_some_and(|entry| entry.is(LOCAL));
         if let Some(link) = wanted.get(&station).copied().filter(|_| !there) {
-            put(router, cause, bridge, station, Entry { link, flags: LOCAL | STATIC, heard });
+            // In a full table what is for the router itself goes to all ports, and to the router with it.
+            let _ = put(router, cause, bridge, station, Entry { link, flags: LOCAL | STATIC, heard });
         }
     }
 }
@@ -231,10 +255,17 @@ fn follow(router: &mut Router, bridge: u32) {
     let table = Arc::clone(&stations.table);
     let mut new = Vec::new();
     let mut old = Vec::new();
-    for (station, entry) in table.iter() {
+    stations.places.resize(table.places(), None);
+    for (place, station, entry) in table.by_place() {
         if entry.has_expired(now, ageing) && !entry.is(LOCAL) {
             old.push(station);
             continue;
+        }
+        let there = Some((entry.link, entry.flags));
+        match stations.places.get_mut(place) {
+            Some(seen) if *seen == there => continue,
+            Some(seen) => *seen = there,
+            None => {}
         }
         let known = stations.known.get(&station);
         if known.is_none_or(|known| (known.link, known.flags) != (entry.link, entry.flags)) {
@@ -252,7 +283,7 @@ fn follow(router: &mut Router, bridge: u32) {
     if table.is_crowded()
         && let Some(stations) = router.stations.get_mut(&bridge)
     {
-        stations.table = Arc::new(table.again());
+        stations.make_again();
         publish(router, bridge);
     }
 }

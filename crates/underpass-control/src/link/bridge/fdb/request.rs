@@ -187,7 +187,7 @@ fn new_of_bridge(
     let entries: Result<Vec<_>, RequestError> = entries.collect();
     for (station, old, entry) in entries? {
         if old.is_none_or(|old| (old.link, old.flags) != (entry.link, entry.flags)) {
-            put(router, request.into(), bridge, station, entry);
+            put(router, request.into(), bridge, station, entry)?;
         }
     }
     Ok(())

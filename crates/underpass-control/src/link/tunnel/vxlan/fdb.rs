@@ -100,7 +100,7 @@ pub(in crate::link) fn new(
         _ => {}
     }
     if old.is_none_or(|old| (old.link, old.flags) != (entry.link, entry.flags)) {
-        put(router, request.into(), link.index, station, entry);
+        put(router, request.into(), link.index, station, entry)?;
     }
     Ok(())
 }
