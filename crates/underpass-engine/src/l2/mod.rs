@@ -7,11 +7,11 @@ pub(crate) mod vlan;
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::kept::give_to_kernel;
-use crate::tables::{Link, LinkId};
+use crate::tables::{Link, LinkId, TunnelId};
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::tunnel::frames::send_frames;
+use crate::worker::metadata::PacketMeta;
 use crate::worker::path::{Burst, Path};
-use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
 impl Link {
@@ -37,7 +37,15 @@ impl Link {
     }
 }
 
-/// A frame is sent by a link that is up: by its port, or into the tunnel that it is. `unrouted` if no route may have led it here.
+/// Frames that wait to go into a tunnel, together.
+#[derive(Default)]
+pub(crate) struct IntoTunnel {
+    tunnel: Option<(TunnelId, bool)>,
+    frames: Burst,
+}
+
+/// A frame is sent by a link that is up: by its port, or into the tunnel that it is, with others when [`send_waiting`] says so.
+/// `unrouted` if no route may have led it here.
 #[inline(always)]
 fn send_by<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -48,13 +56,24 @@ fn send_by<const COUNT: bool, T: Trace>(
 ) {
     match (view.tables.tunnels().of_link(id), link.port) {
         (Some(tunnel), _) => {
-            let at = packet.headroom();
-            let mut meta = PacketMeta::new(packet, at, id, ExtraMeta::new(link.lookup));
-            meta.extra.unrouted = unrouted;
-            path.slow_path_alone(view, meta, Verdict::FrameInto(tunnel), trace);
+            let tunnel = Some((tunnel, unrouted));
+            if path.into_tunnel.tunnel != tunnel || path.into_tunnel.frames.is_full() {
+                send_waiting(path, view, trace);
+                path.into_tunnel.tunnel = tunnel;
+            }
+            path.into_tunnel.frames.push(packet);
         }
         (None, Some(port)) => path.send(port, packet, trace),
         (None, None) => path.drop(packet, DropReason::NoPort, trace),
+    }
+}
+
+/// Sends the frames that wait to go into a tunnel.
+#[inline(always)]
+fn send_waiting<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
+    if let Some(tunnel) = path.into_tunnel.tunnel.take() {
+        let mut frames = std::mem::take(&mut path.into_tunnel.frames);
+        send_frames(path, view, tunnel, &mut frames, trace);
     }
 }
 
@@ -72,6 +91,7 @@ pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     }
     if let Some(port) = &link.bridge_port {
         bridge::receive(path, view, (id, link, port), burst, trace);
+        send_waiting(path, view, trace);
     }
 }
 
@@ -121,8 +141,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.transmit.give_back(port, packets);
             } else if let Some(vlan) = &link.vlan {
                 passed |= vlan::send_tagged(self, view, port, vlan, trace);
+                send_waiting(self, view, trace);
             } else if let Some(bridge) = &link.bridge {
                 passed |= bridge::send_bridged(self, view, port, (id, link, bridge), trace);
+                send_waiting(self, view, trace);
             }
         }
         passed

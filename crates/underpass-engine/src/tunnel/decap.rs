@@ -26,7 +26,7 @@ use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::hook::note_input;
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
-use crate::tunnel::{ECN, ecn_inside};
+use crate::tunnel::{ECN, ecn_inside, vxlan};
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
@@ -88,6 +88,13 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         path.enter_slow_path(context, packet);
         return None;
     }
+    let datagrams = env.view.tables.tunnels().takes_datagrams() && !env.link.in_vrf;
+    if datagrams {
+        packet = match vxlan::decap_run(path, context, packets, lookups, (packet, look)) {
+            Ok(following) => return following,
+            Err(packet) => packet,
+        };
+    }
     let Link { lookup: instance, in_vrf, .. } = *env.link;
     let ingress = Ingress { link: env.ingress, instance, in_vrf };
     let mut last = Last { end: None, lookup: None, to4: None, to6: None };
@@ -106,8 +113,9 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
             None => break None,
         };
         len = match lookups.again(env, &packet, packets, look) {
-            Some(len) => len,
-            None => break Some(packet),
+            // Those of a VXLAN go together.
+            Some(len) if !(datagrams && vxlan::is_one::<A>(env.view, &packet, len)) => len,
+            _ => break Some(packet),
         };
     };
     left.flush(&path.counters);
@@ -115,17 +123,18 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
 }
 
 /// The outer header of a packet.
-struct OuterFast<A> {
-    tos: u8,
-    protocol: u8,
-    at: usize,
-    remote: A,
+pub(super) struct OuterFast<A> {
+    pub(super) tos: u8,
+    pub(super) protocol: u8,
+    /// Where what follows it begins.
+    pub(super) at: usize,
+    pub(super) remote: A,
     local: A,
 }
 
 impl<A: Family> OuterFast<A> {
     #[inline(always)]
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (remote, local) = A::ends(bytes)?;
         if A::IPV6 {
             let header = bytes.first_chunk::<FIXED6>()?;
@@ -142,23 +151,32 @@ impl<A: Family> OuterFast<A> {
         (!fragment).then_some(Self { tos: header[1], protocol: header[9], at: FIXED4, local, remote })
     }
 
+    /// What is in a datagram for a port of the router's.
+    #[inline(always)]
+    pub(super) fn payload(&self, view: &View<'_>, bytes: &[u8]) -> Option<FouPayload> {
+        let [_, _, port0, port1, ..] = *bytes.get(self.at..)?.first_chunk::<UDP>()?;
+        let port = u16::from_be_bytes([port0, port1]);
+        view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)
+    }
+
+    /// The port of a sound datagram, and whether it has a checksum.
+    #[inline(always)]
+    pub(super) fn datagram(&self, bytes: &[u8]) -> Option<(u16, bool)> {
+        let datagram = bytes.get(self.at..)?;
+        let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
+        let sound = usize::from(u16::from_be_bytes([len0, len1])) == datagram.len();
+        let has_checksum = [sum0, sum1] != [0; 2];
+        if !sound || has_checksum && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
+            return None;
+        }
+        Some((u16::from_be_bytes([port0, port1]), has_checksum))
+    }
+
     /// Goes past the UDP header, and GUE's, of what is for a port of foo-over-UDP.
     #[inline(always)]
     fn pass_udp(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
-        let datagram = bytes.get(self.at..)?;
-        let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
-        let payload = view.tables.tunnels().plain_port(
-            u16::from_be_bytes([port0, port1]),
-            A::IPV6,
-            self.local.into(),
-            view.guard,
-        )?;
-        if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
-            return None;
-        }
-        if [sum0, sum1] != [0; 2] && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
-            return None;
-        }
+        let payload = self.payload(view, bytes)?;
+        self.datagram(bytes)?;
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,

@@ -58,7 +58,7 @@ pub(crate) fn find_fast<'a, A: Family>(
 
 /// Whether an address is one of the router's where a packet came in.
 #[inline(always)]
-fn is_own4<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, ingress: Ingress, address: u32) -> bool {
+pub(super) fn is_own4<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, ingress: Ingress, address: u32) -> bool {
     let Some(fib) = fibs.fib4(view, ingress.instance) else {
         return is_local4(view, ingress, Ipv4Addr::from_bits(address));
     };

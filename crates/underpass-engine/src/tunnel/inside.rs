@@ -20,7 +20,14 @@ pub(crate) struct Inside {
 impl Inside {
     /// A frame; with an EtherType of its own one whose Ethernet header is the beginning of a packet.
     pub(crate) fn frame(meta: &PacketMeta, tunnel: &StoredTunnel, frameless: u16) -> Self {
-        let bytes = meta.packet.bytes();
+        let (at, ethertype) = Self::of_frame(meta.packet.bytes(), tunnel);
+        let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
+        Self { protocol: InnerProtocol::Frame, at, heir }
+    }
+
+    /// Where the packet in a frame is, and its EtherType, as the outer header of a tunnel looks at it.
+    #[inline(always)]
+    pub(super) fn of_frame(bytes: &[u8], tunnel: &StoredTunnel) -> (usize, u16) {
         let is_tag = |ethertype| matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN);
         let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
         if is_tag(ethertype) {
@@ -35,8 +42,7 @@ impl Inside {
                 (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
             }
         }
-        let heir = if frameless == 0 { (at, ethertype) } else { (0, frameless) };
-        Self { protocol: InnerProtocol::Frame, at, heir }
+        (at, ethertype)
     }
 
     /// A packet without an Ethernet header.

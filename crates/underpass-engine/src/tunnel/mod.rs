@@ -6,6 +6,7 @@ pub(crate) mod encap;
 pub(crate) mod entropy;
 pub(crate) mod find;
 pub(crate) mod fou;
+pub(crate) mod frames;
 pub(crate) mod from_host;
 pub(crate) mod hook;
 pub(crate) mod inside;

@@ -257,19 +257,19 @@ pub(crate) fn fill_udp(
 }
 
 /// What an outer header takes over from the packet inside.
-struct Inner {
-    tos: u8,
+pub(super) struct Inner {
+    pub(super) tos: u8,
     /// `None`: it is not IP.
-    ttl: Option<u8>,
-    dont_fragment: bool,
+    pub(super) ttl: Option<u8>,
+    pub(super) dont_fragment: bool,
     /// Of IPv6.
-    label: u32,
+    pub(super) label: u32,
 }
 
 impl Inner {
     /// Of a packet of this EtherType behind a link layer that ends at `at`.
     #[inline(always)]
-    fn read(bytes: &[u8], (at, ethertype): (usize, u16)) -> Self {
+    pub(super) fn read(bytes: &[u8], (at, ethertype): (usize, u16)) -> Self {
         let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
         let packet = bytes.get(at..).unwrap_or_default();
         match (ethertype, packet) {

@@ -9,6 +9,7 @@ use crate::bpf::programs::Programs;
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
+use crate::l2::IntoTunnel;
 use crate::limiter::{Limiter, Nanos};
 use crate::mpls::MPLS;
 use crate::path::reassembly::Reassembly;
@@ -67,6 +68,8 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) hooks: Hooks,
     /// Look-ups that were made lately; while a burst is taken in, they are with its tables.
     pub(crate) recent: Recent,
+    /// Frames that wait to go into a tunnel.
+    pub(crate) into_tunnel: IntoTunnel,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -112,6 +115,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             identification: (reader.number() as u16) << 13,
             hooks: Hooks::default(),
             recent: Recent::new(),
+            into_tunnel: IntoTunnel::default(),
         };
         Self { tables, reader, path, epoch: 0 }
     }

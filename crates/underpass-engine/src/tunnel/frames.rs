@@ -1,0 +1,241 @@
+//! Frames that go into a tunnel in a row, from a bridge or a VLAN device, and that come out of one to a bridge. Linux: `vxlan_xmit_one`, `gre_tap_xmit`.
+
+use std::net::IpAddr;
+
+use underpass_packet::ethernet;
+
+use crate::buffer::Packet;
+use crate::counters::Direction;
+use crate::drops::DropReason;
+use crate::l2::go_up;
+use crate::tables::{
+    CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL, Link,
+    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL,
+    TunnelId, TunnelRole,
+};
+use crate::trace::Trace;
+use crate::tunnel::behind::type_of;
+use crate::tunnel::decap::take_frame;
+use crate::tunnel::ecn_outside;
+use crate::tunnel::entropy::{flow_label, source_port};
+use crate::tunnel::inside::Inside;
+use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
+use crate::tunnel::outer_address::is_from_remote;
+use crate::tunnel::vxlan::one_end;
+use crate::worker::fibs::{FibList, Fibs};
+use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::path::{Burst, Path, bytes_of};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
+use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
+
+/// Where the frames of a run go: another end, its next hop, and what it adds to the sum of an IPv4 header.
+#[derive(Clone, Copy)]
+struct To<'a> {
+    end: IpAddr,
+    next_hop: &'a StoredNextHop,
+    sum: u32,
+}
+
+/// Frames in a row that go into a tunnel.
+struct FrameRun<'a> {
+    tunnel: &'a StoredTunnel,
+    template: &'a EncapTemplate,
+    /// Where the last went.
+    to: Option<To<'a>>,
+    /// Where other ends than the tunnel's own are looked up.
+    fib4: Option<FibList<'a, u32>>,
+    fib6: Option<FibList<'a, u128>>,
+}
+
+impl<'a> FrameRun<'a> {
+    /// `None`: it is not so simple.
+    fn new(view: &View<'a>, tunnel: &'a StoredTunnel) -> Option<Self> {
+        let template = tunnel.template(InnerProtocol::Frame);
+        let plain = tunnel.up
+            && matches!(tunnel.config.role, TunnelRole::Device)
+            && !template.has(CLOSED | HOOKED | REMOTE_SUM | REMOTE_GRE_SUM)
+            && !tunnel.config.sends_from().is_unspecified()
+            && !tunnel.sequence.has_failed()
+            && !view.tables.reads_input()
+            && !view.tables.tunnels().exceptions.any();
+        plain.then_some(())?;
+        let mut run = Self { tunnel, template, to: None, fib4: None, fib6: None };
+        if let Some(vxlan) = &tunnel.config.vxlan {
+            let mut fibs = Fibs::new(view, vxlan.lookup);
+            match tunnel.kind.is_over_ipv6() {
+                true => run.fib6 = fibs.fib6(view, vxlan.lookup),
+                false => run.fib4 = fibs.fib4(view, vxlan.lookup),
+            }
+        }
+        Some(run)
+    }
+
+    /// The other end that a frame goes to. `None`: it is not so simple.
+    #[inline(always)]
+    fn to(&mut self, view: &View<'a>, frame: &[u8]) -> Option<To<'a>> {
+        let end = match &self.tunnel.config.vxlan {
+            Some(vxlan) => one_end(vxlan, frame, view.now)?,
+            None => self.tunnel.config.remote,
+        };
+        if let Some(to) = self.to.filter(|to| to.end == end) {
+            return Some(to);
+        }
+        let own = self.tunnel.config.remote;
+        let next_hop = match end {
+            _ if end == own => view.next_hop(self.template.next_hop)?,
+            IpAddr::V4(end) => next_hop(view, self.fib4?.lookup(end.to_bits(), view.guard))?,
+            IpAddr::V6(end) => next_hop(view, self.fib6?.lookup(end.to_bits(), view.guard))?,
+        };
+        let sum = match (end, own) {
+            // RFC 1071: what is put in for the tunnel's own, as the words lie in little-endian memory.
+            (IpAddr::V4(end), IpAddr::V4(own)) => half(end.octets()) + half(own.octets().map(|byte| !byte)),
+            (IpAddr::V4(end), IpAddr::V6(_)) => half(end.octets()),
+            _ => 0,
+        };
+        self.to = Some(To { end, next_hop, sum });
+        self.to
+    }
+
+    /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
+    #[inline(always)]
+    fn apply(
+        &mut self,
+        view: &View<'a>,
+        packet: &mut Packet,
+        identification: u16,
+    ) -> Option<(FastVerdict, usize)> {
+        let Self { tunnel, template, .. } = *self;
+        if packet.has_offload() {
+            return None;
+        }
+        let To { end, next_hop, sum } = self.to(view, packet.bytes())?;
+        let len = packet.len();
+        let header = usize::from(template.len);
+        let outer_len = header + len;
+        let mac = addresses(next_hop, outer_len)?;
+        let total = u16::try_from(outer_len).ok()?;
+        let (at, ethertype) = Inside::of_frame(packet.bytes(), tunnel);
+        let own = packet.bytes().get(at..)?;
+        let labelled = type_of(packet.bytes()) == ethernet::MPLS;
+        let over6 = template.has(OVER_IPV6);
+        let returns = over6 && ethertype == ethernet::IPV6 && is_from_remote(tunnel, own.get(8..)?);
+        if returns || header + ETHERNET > packet.headroom() {
+            return None;
+        }
+        let inner = Inner::read(packet.bytes(), (at, ethertype));
+        let port = if template.has(PORT) { Some(source_port(own, labelled, template.ports)) } else { None };
+        let label = match () {
+            () if template.has(HASH_LABEL) => Some(flow_label(own, labelled)),
+            () if template.has(LABEL) => Some(inner.label),
+            () => None,
+        };
+        let bytes = packet.push(header + ETHERNET).ok()?;
+        copy_template(template, bytes, ETHERNET + header)?;
+        let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+        let class = if template.has(TOS) { inner.tos } else { template.tos };
+        let hops = if template.has(TTL) { inner.ttl.unwrap_or(DEFAULT_TTL) } else { 0 };
+        match end {
+            IpAddr::V4(end) => {
+                write_header(head, mac, ethernet::IPV4);
+                bytes.get_mut(16..20)?.copy_from_slice(&end.octets());
+                let outer = bytes.first_chunk_mut::<12>()?;
+                let stays = u32::from(template.has(FRAGMENT) && inner.dont_fragment) << 6;
+                let tos = ecn_outside(class, inner.tos);
+                let own = [
+                    u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
+                    u32::from(identification.swap_bytes()) | stays << 16,
+                    hops.into(),
+                ];
+                write_ipv4(outer, *outer, u32::from(template.sum) + sum, own);
+            }
+            IpAddr::V6(end) => {
+                write_header(head, mac, ethernet::IPV6);
+                let class = if template.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
+                let outer = bytes.first_chunk_mut::<FIXED6>()?;
+                let word = u32::from_be_bytes(*outer.first_chunk()?) & 0x000f_ffff;
+                let word = 6 << 28 | u32::from(class) << 20 | label.unwrap_or(word);
+                outer[..4].copy_from_slice(&word.to_be_bytes());
+                outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
+                outer[7] |= hops;
+                outer[24..].copy_from_slice(&end.octets());
+            }
+        }
+        if template.gre > 0 && template.has(GRE_SUM | SEQUENCE) {
+            fill_gre(bytes, tunnel, usize::from(template.gre), None);
+        }
+        if template.udp > 0 {
+            fill_udp(bytes, tunnel, template, (tunnel.config.sends_from(), end), port, None);
+        }
+        Some(((next_hop.port, (ETHERNET + outer_len) as u32), len.saturating_sub(at)))
+    }
+}
+
+/// The sum over both halves of an address, as they lie in little-endian memory.
+fn half([a, b, c, d]: [u8; 4]) -> u32 {
+    u32::from(u16::from_le_bytes([a, b])) + u32::from(u16::from_le_bytes([c, d]))
+}
+
+/// Puts frames in a row into a tunnel; `unrouted` if no route may have led them here.
+#[inline(never)]
+pub(crate) fn send_frames<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, unrouted): (TunnelId, bool),
+    frames: &mut Burst,
+    trace: &mut T,
+) {
+    let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard) else {
+        return frames.drain(..).for_each(|frame| path.drop(frame, DropReason::LinkDown, trace));
+    };
+    let mut run = FrameRun::new(view, tunnel).filter(|_| !T::WATCHES);
+    let (mut packets, mut bytes) = (0, 0);
+    for mut frame in frames.drain(..) {
+        let identification = path.identification.wrapping_add(1);
+        match run.as_mut().and_then(|run| run.apply(view, &mut frame, identification)) {
+            Some((out, len)) => {
+                path.identification = identification;
+                (packets, bytes) = (packets + 1, bytes + len as u64);
+                path.send_frame(out, frame, trace);
+            }
+            None => send_frame_alone(path, view, (id, tunnel, unrouted), frame, trace),
+        }
+    }
+    path.counters.add_crossed(tunnel.link, Direction::Transmit, packets, bytes);
+    path.totals.buffer_moves_avoided += packets;
+}
+
+#[cold]
+fn send_frame_alone<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, tunnel, unrouted): (TunnelId, &StoredTunnel, bool),
+    frame: Packet,
+    trace: &mut T,
+) {
+    let at = frame.headroom();
+    let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));
+    meta.extra.unrouted = unrouted;
+    path.slow_path_alone(view, meta, Verdict::FrameInto(id), trace);
+}
+
+/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge.
+#[inline(never)]
+pub(super) fn come_out_together<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (tunnel, link): (&StoredTunnel, &Link),
+    frames: &mut Burst,
+    trace: &mut T,
+) {
+    let packets = frames.len() as u64;
+    let bytes = bytes_of(frames) - packets * ETHERNET as u64;
+    path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
+    go_up(path, view, (tunnel.link, link), frames, trace);
+    for frame in frames.drain(..) {
+        let at = frame.headroom();
+        let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));
+        let verdict = take_frame(path, view, &mut meta);
+        path.slow_path_alone(view, meta, verdict, trace);
+    }
+}
