@@ -57,16 +57,26 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const THERE: u32 = 2;
 
+/// A place of the table: an address, and its number.
+#[derive(Default)]
+struct Slot {
+    state: AtomicU32,
+    number: AtomicU32,
+    end: End,
+}
+
 #[derive(Default)]
 struct End {
-    state: AtomicU32,
     high: AtomicU64,
     low: AtomicU64,
 }
 
-/// The other ends of all VXLANs, which workers find and add without a lock. One keeps its number for ever.
+/// The other ends of all VXLANs, which workers find and add without a lock. One keeps its number for ever; they are counted from
+/// 0 on.
 pub struct Ends {
-    slots: Box<[End]>,
+    slots: Box<[Slot]>,
+    /// By number.
+    ends: Box<[End]>,
     /// Of the hash, so that nobody outside can choose addresses that collide.
     seed: RandomState,
     taken: AtomicU32,
@@ -81,7 +91,8 @@ impl fmt::Debug for Ends {
 impl Default for Ends {
     fn default() -> Self {
         Self {
-            slots: std::iter::repeat_with(End::default).take(ENDS).collect(),
+            slots: std::iter::repeat_with(Slot::default).take(ENDS).collect(),
+            ends: std::iter::repeat_with(End::default).take(ENDS).collect(),
             seed: RandomState::new(),
             taken: AtomicU32::new(0),
         }
@@ -100,6 +111,11 @@ impl End {
     fn bits(&self) -> u128 {
         u128::from(self.high.load(Relaxed)) << 64 | u128::from(self.low.load(Relaxed))
     }
+
+    fn set(&self, bits: u128) {
+        self.high.store((bits >> 64) as u64, Relaxed);
+        self.low.store(bits as u64, Relaxed);
+    }
 }
 
 impl Ends {
@@ -110,20 +126,22 @@ impl Ends {
         let first = self.seed.hash_one(bits) as usize;
         for step in 0..PROBES {
             let place = first.wrapping_add(step) & (ENDS - 1);
-            let end = self.slots.get(place)?;
-            match end.state.load(Acquire) {
-                THERE if end.bits() == bits => return Some(place as u32),
+            let slot = self.slots.get(place)?;
+            match slot.state.load(Acquire) {
+                THERE if slot.end.bits() == bits => return Some(slot.number.load(Relaxed)),
                 THERE => {}
                 FREE => {
                     let full = self.taken.load(Relaxed) as usize >= ENDS / 4 * 3;
-                    if full || end.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
+                    if full || slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
                         return None;
                     }
-                    self.taken.fetch_add(1, Relaxed);
-                    end.high.store((bits >> 64) as u64, Relaxed);
-                    end.low.store(bits as u64, Relaxed);
-                    end.state.store(THERE, Release);
-                    return Some(place as u32);
+                    // No more workers pass the check at once than there is room behind it.
+                    let number = self.taken.fetch_add(1, Relaxed);
+                    self.ends.get(number as usize)?.set(bits);
+                    slot.end.set(bits);
+                    slot.number.store(number, Relaxed);
+                    slot.state.store(THERE, Release);
+                    return Some(number);
                 }
                 _ => return None,
             }
@@ -131,10 +149,9 @@ impl Ends {
         None
     }
 
-    /// The address of this number.
-    #[inline]
+    /// The address of a number that [`Ends::number`] has given.
     pub fn address(&self, number: u32) -> Option<IpAddr> {
-        let end = self.slots.get(number as usize).filter(|end| end.state.load(Acquire) == THERE)?;
+        let end = self.ends.get(number as usize).filter(|_| number < self.taken.load(Relaxed))?;
         let address = Ipv6Addr::from_bits(end.bits());
         Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4))
     }
@@ -161,6 +178,7 @@ mod tests {
             assert_eq!((ends.number(address(n)), ends.address(*number)), (Some(*number), Some(address(n))));
         }
         assert_eq!(ends.address(u32::MAX), None);
+        assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
     }
 
     /// However many senders somebody invents.

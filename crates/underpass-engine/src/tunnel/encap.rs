@@ -308,7 +308,7 @@ fn encap_fast<A: Family>(
     }
     if template.udp > 0 {
         let ends = (tunnel.config.sends_from(), tunnel.config.remote);
-        fill_udp(bytes, tunnel, template, ends, port, None);
+        fill_udp(bytes, template, Some(ends).filter(|_| template.has(UDP_SUM)), port, None);
     }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }

@@ -1,7 +1,5 @@
 //! Frames that go into a tunnel in a row, from a bridge or a VLAN device, and that come out of one to a bridge. Linux: `vxlan_xmit_one`, `gre_tap_xmit`.
 
-use std::net::IpAddr;
-
 use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
@@ -10,8 +8,8 @@ use crate::drops::DropReason;
 use crate::l2::go_up;
 use crate::tables::{
     CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL, Link,
-    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL,
-    TunnelId, TunnelRole,
+    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE,
+    TOS, TTL, TunnelId, TunnelRole, UDP_SUM, Vxlan,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
@@ -21,7 +19,8 @@ use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::inside::Inside;
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
 use crate::tunnel::outer_address::is_from_remote;
-use crate::tunnel::vxlan::one_end;
+use crate::tunnel::vxlan::end_of;
+use crate::worker::family::Family;
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::{Burst, Path, bytes_of};
@@ -29,26 +28,29 @@ use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_h
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
-/// Where the frames of a run go: another end, its next hop, and what it adds to the sum of an IPv4 header.
+/// Where frames go: another end, its next hop, and what the end adds to the sum of an IPv4 header.
 #[derive(Clone, Copy)]
-struct To<'a> {
-    end: IpAddr,
+struct To<'a, A> {
+    end: A,
     next_hop: &'a StoredNextHop,
     sum: u32,
 }
 
-/// Frames in a row that go into a tunnel.
-struct FrameRun<'a> {
+/// How many other ends of a VXLAN a run remembers, each at the place that the lowest bits of its number say.
+const ENDS: usize = 32;
+
+/// Frames in a row that go into a tunnel whose outer header is of this family.
+struct FrameRun<'a, A> {
     tunnel: &'a StoredTunnel,
     template: &'a EncapTemplate,
-    /// Where the last went.
-    to: Option<To<'a>>,
-    /// Where other ends than the tunnel's own are looked up.
-    fib4: Option<FibList<'a, u32>>,
-    fib6: Option<FibList<'a, u128>>,
+    /// The tunnel's own other end, or where frames go of whose station nothing is known.
+    own: Option<To<'a, A>>,
+    /// Those by number where others were sent to.
+    others: [Option<(u32, To<'a, A>)>; ENDS],
+    fib: Option<FibList<'a, A>>,
 }
 
-impl<'a> FrameRun<'a> {
+impl<'a, A: Family> FrameRun<'a, A> {
     /// `None`: it is not so simple.
     fn new(view: &View<'a>, tunnel: &'a StoredTunnel) -> Option<Self> {
         let template = tunnel.template(InnerProtocol::Frame);
@@ -60,41 +62,60 @@ impl<'a> FrameRun<'a> {
             && !view.tables.reads_input()
             && !view.tables.tunnels().exceptions.any();
         plain.then_some(())?;
-        let mut run = Self { tunnel, template, to: None, fib4: None, fib6: None };
-        if let Some(vxlan) = &tunnel.config.vxlan {
-            let mut fibs = Fibs::new(view, vxlan.lookup);
-            match tunnel.kind.is_over_ipv6() {
-                true => run.fib6 = fibs.fib6(view, vxlan.lookup),
-                false => run.fib4 = fibs.fib4(view, vxlan.lookup),
+        let mut run = Self { tunnel, template, own: None, others: [None; ENDS], fib: None };
+        let own = match &tunnel.config.vxlan {
+            None => Some(tunnel.config.remote),
+            Some(vxlan) => {
+                run.fib = A::fib(&mut Fibs::new(view, vxlan.lookup), view, vxlan.lookup);
+                match &*vxlan.others {
+                    [end] => Some(*end),
+                    _ => None,
+                }
             }
-        }
+        };
+        run.own = own.and_then(|own| run.to_end(view, A::of_address(own)?));
         Some(run)
     }
 
-    /// The other end that a frame goes to. `None`: it is not so simple.
+    /// Where frames go that are for this end. `None`: it is not so simple.
+    fn to_end(&self, view: &View<'a>, end: A) -> Option<To<'a, A>> {
+        let own = A::of_address(self.tunnel.config.remote);
+        let next_hop = match own {
+            Some(own) if own == end => view.next_hop(self.template.next_hop)?,
+            _ => next_hop(view, self.fib?.lookup(end, view.guard))?,
+        };
+        // RFC 1071: what is put in for the tunnel's own, as the words lie in little-endian memory.
+        let half = |end: u32| {
+            let [a, b, c, d] = end.to_be_bytes();
+            u32::from(u16::from_le_bytes([a, b])) + u32::from(u16::from_le_bytes([c, d]))
+        };
+        let low = |address: A| -> u32 {
+            let bits: u128 = address.into();
+            bits as u32
+        };
+        let sum = if A::IPV6 { 0 } else { half(low(end)) + own.map_or(0, |own| half(!low(own))) };
+        Some(To { end, next_hop, sum })
+    }
+
+    /// Where a frame goes. `None`: it is not so simple.
     #[inline(always)]
-    fn to(&mut self, view: &View<'a>, frame: &[u8]) -> Option<To<'a>> {
-        let end = match &self.tunnel.config.vxlan {
-            Some(vxlan) => one_end(vxlan, frame, view.now)?,
-            None => self.tunnel.config.remote,
+    fn to(&mut self, view: &View<'a>, frame: &[u8]) -> Option<To<'a, A>> {
+        let vxlan = self.tunnel.config.vxlan.as_ref();
+        let Some((vxlan, number)) = vxlan.and_then(|vxlan| Some((vxlan, end_of(vxlan, frame, view.now)?)))
+        else {
+            return self.own;
         };
-        if let Some(to) = self.to.filter(|to| to.end == end) {
-            return Some(to);
+        match self.others.get(number as usize % ENDS) {
+            Some(Some((known, to))) if *known == number => Some(*to),
+            _ => self.find_end(view, vxlan, number),
         }
-        let own = self.tunnel.config.remote;
-        let next_hop = match end {
-            _ if end == own => view.next_hop(self.template.next_hop)?,
-            IpAddr::V4(end) => next_hop(view, self.fib4?.lookup(end.to_bits(), view.guard))?,
-            IpAddr::V6(end) => next_hop(view, self.fib6?.lookup(end.to_bits(), view.guard))?,
-        };
-        let sum = match (end, own) {
-            // RFC 1071: what is put in for the tunnel's own, as the words lie in little-endian memory.
-            (IpAddr::V4(end), IpAddr::V4(own)) => half(end.octets()) + half(own.octets().map(|byte| !byte)),
-            (IpAddr::V4(end), IpAddr::V6(_)) => half(end.octets()),
-            _ => 0,
-        };
-        self.to = Some(To { end, next_hop, sum });
-        self.to
+    }
+
+    #[inline(never)]
+    fn find_end(&mut self, view: &View<'a>, vxlan: &Vxlan, number: u32) -> Option<To<'a, A>> {
+        let to = self.to_end(view, A::of_address(vxlan.ends.address(number)?)?)?;
+        *self.others.get_mut(number as usize % ENDS)? = Some((number, to));
+        Some(to)
     }
 
     /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
@@ -130,50 +151,45 @@ impl<'a> FrameRun<'a> {
             () if template.has(LABEL) => Some(inner.label),
             () => None,
         };
+        let ends =
+            if template.has(UDP_SUM) { Some((tunnel.config.sends_from(), end.address())) } else { None };
         let bytes = packet.push(header + ETHERNET).ok()?;
         copy_template(template, bytes, ETHERNET + header)?;
         let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
         let class = if template.has(TOS) { inner.tos } else { template.tos };
         let hops = if template.has(TTL) { inner.ttl.unwrap_or(DEFAULT_TTL) } else { 0 };
-        match end {
-            IpAddr::V4(end) => {
-                write_header(head, mac, ethernet::IPV4);
-                bytes.get_mut(16..20)?.copy_from_slice(&end.octets());
-                let outer = bytes.first_chunk_mut::<12>()?;
-                let stays = u32::from(template.has(FRAGMENT) && inner.dont_fragment) << 6;
-                let tos = ecn_outside(class, inner.tos);
-                let own = [
-                    u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
-                    u32::from(identification.swap_bytes()) | stays << 16,
-                    hops.into(),
-                ];
-                write_ipv4(outer, *outer, u32::from(template.sum) + sum, own);
-            }
-            IpAddr::V6(end) => {
-                write_header(head, mac, ethernet::IPV6);
-                let class = if template.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
-                let outer = bytes.first_chunk_mut::<FIXED6>()?;
-                let word = u32::from_be_bytes(*outer.first_chunk()?) & 0x000f_ffff;
-                let word = 6 << 28 | u32::from(class) << 20 | label.unwrap_or(word);
-                outer[..4].copy_from_slice(&word.to_be_bytes());
-                outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
-                outer[7] |= hops;
-                outer[24..].copy_from_slice(&end.octets());
-            }
+        if A::IPV6 {
+            write_header(head, mac, ethernet::IPV6);
+            let class = if template.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
+            let outer = bytes.first_chunk_mut::<FIXED6>()?;
+            let word = u32::from_be_bytes(*outer.first_chunk()?) & 0x000f_ffff;
+            let word = 6 << 28 | u32::from(class) << 20 | label.unwrap_or(word);
+            outer[..4].copy_from_slice(&word.to_be_bytes());
+            outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
+            outer[7] |= hops;
+            end.write(&mut outer[24..]);
+        } else {
+            write_header(head, mac, ethernet::IPV4);
+            end.write(bytes.get_mut(16..20)?);
+            let outer = bytes.first_chunk_mut::<12>()?;
+            let prepared = template.bytes.get(TEMPLATE - header..)?.first_chunk()?;
+            let stays = u32::from(template.has(FRAGMENT) && inner.dont_fragment) << 6;
+            let tos = ecn_outside(class, inner.tos);
+            let own = [
+                u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
+                u32::from(identification.swap_bytes()) | stays << 16,
+                hops.into(),
+            ];
+            write_ipv4(outer, *prepared, u32::from(template.sum) + sum, own);
         }
         if template.gre > 0 && template.has(GRE_SUM | SEQUENCE) {
             fill_gre(bytes, tunnel, usize::from(template.gre), None);
         }
         if template.udp > 0 {
-            fill_udp(bytes, tunnel, template, (tunnel.config.sends_from(), end), port, None);
+            fill_udp(bytes, template, ends, port, None);
         }
         Some(((next_hop.port, (ETHERNET + outer_len) as u32), len.saturating_sub(at)))
     }
-}
-
-/// The sum over both halves of an address, as they lie in little-endian memory.
-fn half([a, b, c, d]: [u8; 4]) -> u32 {
-    u32::from(u16::from_le_bytes([a, b])) + u32::from(u16::from_le_bytes([c, d]))
 }
 
 /// Puts frames in a row into a tunnel; `unrouted` if no route may have led them here.
@@ -188,7 +204,21 @@ pub(crate) fn send_frames<const COUNT: bool, T: Trace>(
     let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard) else {
         return frames.drain(..).for_each(|frame| path.drop(frame, DropReason::LinkDown, trace));
     };
-    let mut run = FrameRun::new(view, tunnel).filter(|_| !T::WATCHES);
+    let to = (id, tunnel, unrouted);
+    match tunnel.kind.is_over_ipv6() {
+        false => run::<COUNT, T, u32>(path, view, to, frames, trace),
+        true => run::<COUNT, T, u128>(path, view, to, frames, trace),
+    }
+}
+
+fn run<'a, const COUNT: bool, T: Trace, A: Family>(
+    path: &mut Path<COUNT>,
+    view: &View<'a>,
+    (id, tunnel, unrouted): (TunnelId, &'a StoredTunnel, bool),
+    frames: &mut Burst,
+    trace: &mut T,
+) {
+    let mut run = FrameRun::<A>::new(view, tunnel).filter(|_| !T::WATCHES);
     let (mut packets, mut bytes) = (0, 0);
     for mut frame in frames.drain(..) {
         let identification = path.identification.wrapping_add(1);

@@ -10,7 +10,7 @@ use crate::buffer::{Offload, Packet};
 use crate::drops::DropReason;
 use crate::tables::{
     DEFAULT_TTL, EncapTemplate, FRAGMENT, HASH_LABEL, InnerProtocol, LABEL, NO_ECN, PORT, REMOTE_CHECKSUM,
-    REMOTE_GRE_SUM, REMOTE_SUM, StoredTunnel, TEMPLATE, TOS, TTL,
+    REMOTE_GRE_SUM, REMOTE_SUM, StoredTunnel, TEMPLATE, TOS, TTL, UDP_SUM,
 };
 use crate::tunnel::behind::type_of;
 use crate::tunnel::{dont_fragment, ecn_outside, entropy};
@@ -139,9 +139,8 @@ pub(crate) fn push_outer(
     if template.udp > 0 {
         fill_udp(
             packet.bytes_mut(),
-            tunnel,
             template,
-            (source, remote),
+            Some((source, remote)).filter(|_| template.has(UDP_SUM)),
             port,
             unfinished.filter(|_| gap == 0),
         );
@@ -217,13 +216,12 @@ fn fill_sequence(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize) -> Option<u
     sequence
 }
 
-/// Fills in source port, length and checksum of the UDP header of a form.
+/// Fills in source port, length and, between these addresses, the checksum of the UDP header of a form.
 #[inline(always)]
 pub(crate) fn fill_udp(
     bytes: &mut [u8],
-    tunnel: &StoredTunnel,
     template: &EncapTemplate,
-    (source, remote): (IpAddr, IpAddr),
+    ends: Option<(IpAddr, IpAddr)>,
     port: Option<u16>,
     unfinished: Option<Offload>,
 ) {
@@ -237,14 +235,11 @@ pub(crate) fn fill_udp(
         [*a, *b] = port.to_be_bytes();
     }
     [*c, *d] = (len as u16).to_be_bytes();
-    if !tunnel.config.udp.is_some_and(|udp| udp.checksum) {
-        return;
-    }
-    let pseudo = match (source, remote) {
-        (IpAddr::V4(source), IpAddr::V4(remote)) => {
+    let pseudo = match ends {
+        Some((IpAddr::V4(source), IpAddr::V4(remote))) => {
             Sum::pseudo_ipv4(source.octets(), remote.octets(), protocol::UDP, len as u16)
         }
-        (IpAddr::V6(source), IpAddr::V6(remote)) => {
+        Some((IpAddr::V6(source), IpAddr::V6(remote))) => {
             Sum::pseudo_ipv6(source.octets(), remote.octets(), protocol::UDP, len as u32)
         }
         _ => return,

@@ -1,8 +1,6 @@
 //! VXLAN: which device a datagram is for, which other end a frame is for, and what is learned of stations. Linux: `vxlan_rcv`,
 //! `vxlan_snoop`, `vxlan_xmit`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use underpass_packet::vxlan::{LEN, parse};
 use underpass_packet::{ethernet, protocol};
 
@@ -135,11 +133,7 @@ impl<'a, A: Family> DecapRun<'a, A> {
         if !A::IPV6 && is_own4(view, fibs, self.ingress, bits as u32) {
             return None;
         }
-        let from = match A::IPV6 {
-            true => IpAddr::V6(Ipv6Addr::from_bits(bits)),
-            false => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
-        };
-        self.sender = Some(Sender { address, number: vxlan.ends.number(from) });
+        self.sender = Some(Sender { address, number: vxlan.ends.number(address.address()) });
         self.sender
     }
 }
@@ -248,21 +242,12 @@ fn hears(vxlan: &Vxlan, from: Option<u32>, source: [u8; 6], now: Nanos) -> Resul
     }
 }
 
-/// The other end behind which the station is that a frame is for, if that is known. Linux: `vxlan_find_mac`.
+/// The number of the other end behind which the station is that a frame is for, if that is known. Linux: `vxlan_find_mac`.
 #[inline(always)]
-fn end_of(vxlan: &Vxlan, frame: &[u8], now: Nanos) -> Option<IpAddr> {
+pub(super) fn end_of(vxlan: &Vxlan, frame: &[u8], now: Nanos) -> Option<u32> {
     let entry = vxlan.stations.find(Station::new(*frame.first_chunk()?, 0))?;
     let expired = vxlan.ageing != 0 && entry.has_expired(now / TICK, vxlan.ageing);
-    (!expired).then(|| vxlan.ends.address(entry.link.0)).flatten()
-}
-
-/// The other end that a frame goes to, if it is one.
-#[inline(always)]
-pub(super) fn one_end(vxlan: &Vxlan, frame: &[u8], now: Nanos) -> Option<IpAddr> {
-    end_of(vxlan, frame, now).or(match &*vxlan.others {
-        [end] => Some(*end),
-        _ => None,
-    })
+    (!expired).then_some(entry.link.0)
 }
 
 /// Puts a frame into a VXLAN: to the other end behind which its station is, or to all that are for such frames.
@@ -274,7 +259,8 @@ pub(crate) fn send_to_ends<const COUNT: bool, T: Trace>(
     (tunnel, vxlan): (&StoredTunnel, &Vxlan),
     trace: &mut T,
 ) -> Verdict {
-    if let Some(end) = end_of(vxlan, meta.packet.bytes(), view.now) {
+    let known = end_of(vxlan, meta.packet.bytes(), view.now);
+    if let Some(end) = known.and_then(|number| vxlan.ends.address(number)) {
         return encapsulate_to(path, view, meta, (id, inside), Some(end), trace);
     }
     let Some((first, others)) = vxlan.others.split_first() else {

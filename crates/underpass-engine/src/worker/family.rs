@@ -1,5 +1,7 @@
 //! IPv4 and IPv6, as far as the fast path distinguishes them.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use underpass_packet::{ethernet, protocol};
 
 use crate::buffer::Packet;
@@ -24,6 +26,15 @@ pub(crate) trait Family: Address + Into<u128> {
     /// What it is to a tunnel that it goes into.
     const INSIDE: InnerProtocol;
 
+    /// An address, if it is of the family.
+    fn of_address(address: IpAddr) -> Option<Self>;
+
+    /// The address.
+    fn address(self) -> IpAddr;
+
+    /// Writes it, in network byte order, over as many bytes.
+    fn write(self, bytes: &mut [u8]);
+
     /// The source of a packet, and its destination.
     fn ends(bytes: &[u8]) -> Option<(Self, Self)>;
 
@@ -47,7 +58,10 @@ pub(crate) trait Family: Address + Into<u128> {
     /// The tables that what came in is looked up in.
     fn chain<'a>(env: &Env<'_, 'a>) -> Option<FibList<'a, Self>>;
 
-    /// The tables of a look-up, if they are near.
+    /// The tables of a look-up, if they are few.
+    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>>;
+
+    /// The same if they are near besides.
     fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>>;
 }
 
@@ -57,6 +71,22 @@ impl Family for u32 {
     const ETHERTYPE: u16 = ethernet::IPV4;
     const PROTOCOL: u8 = protocol::IPV4;
     const INSIDE: InnerProtocol = InnerProtocol::Ip4;
+
+    fn of_address(address: IpAddr) -> Option<Self> {
+        match address {
+            IpAddr::V4(address) => Some(address.to_bits()),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    fn address(self) -> IpAddr {
+        Ipv4Addr::from_bits(self).into()
+    }
+
+    #[inline(always)]
+    fn write(self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.to_be_bytes());
+    }
 
     #[inline(always)]
     fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
@@ -96,6 +126,11 @@ impl Family for u32 {
     }
 
     #[inline(always)]
+    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>> {
+        fibs.fib4(view, lookup)
+    }
+
+    #[inline(always)]
     fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>> {
         fibs.near4(view, lookup)
     }
@@ -107,6 +142,22 @@ impl Family for u128 {
     const ETHERTYPE: u16 = ethernet::IPV6;
     const PROTOCOL: u8 = protocol::IPV6;
     const INSIDE: InnerProtocol = InnerProtocol::Ip6;
+
+    fn of_address(address: IpAddr) -> Option<Self> {
+        match address {
+            IpAddr::V6(address) => Some(address.to_bits()),
+            IpAddr::V4(_) => None,
+        }
+    }
+
+    fn address(self) -> IpAddr {
+        Ipv6Addr::from_bits(self).into()
+    }
+
+    #[inline(always)]
+    fn write(self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.to_be_bytes());
+    }
 
     #[inline(always)]
     fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
@@ -146,6 +197,11 @@ impl Family for u128 {
     #[inline(always)]
     fn chain<'a>(env: &Env<'_, 'a>) -> Option<FibList<'a, Self>> {
         env.fib6
+    }
+
+    #[inline(always)]
+    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>> {
+        fibs.fib6(view, lookup)
     }
 
     #[inline(always)]
