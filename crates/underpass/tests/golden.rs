@@ -381,7 +381,73 @@ fn without_own_choices(mut frame: Vec<u8>) -> Vec<u8> {
     if is_outer(&frame) {
         without_source_port(&mut frame);
     }
+    without_fragment_identification(&mut frame);
     frame
+}
+
+/// The identification of fragments that the router makes of IPv6 packets, too, and that of its own IPv4 packets inside other
+/// headers: `own_fragments` in record.py.
+fn without_fragment_identification(frame: &mut [u8]) -> Option<()> {
+    let in_labels = frame.get(12..14)? == [0x88, 0x47];
+    let mut at = 14;
+    if in_labels {
+        while frame.get(at + 2)? & 1 == 0 {
+            at += 4;
+        }
+        at += 4;
+    }
+    let of_ethertype = |bytes: &[u8]| match bytes {
+        [0x08, 0x00] => Some(4),
+        [0x86, 0xdd] => Some(41),
+        _ => None,
+    };
+    let mut following = match frame.get(at)? >> 4 {
+        4 if in_labels => 4,
+        6 if in_labels => 41,
+        _ => of_ethertype(frame.get(12..14)?)?,
+    };
+    loop {
+        match following {
+            4 => {
+                let header = frame.get_mut(at..)?;
+                let header = header.get_mut(..4 * usize::from(header.first()? & 15))?;
+                if at > 14
+                    && matches!(header.get(12..16)?, [192, 0, 2, 1] | [198, 51, 100, 1] | [10, 6, 0, 1])
+                {
+                    header[4..6].fill(0);
+                    header[10..12].fill(0);
+                    let sum =
+                        sum_of(header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])));
+                    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
+                }
+                if u16::from_be_bytes([*header.get(6)?, header[7]]) & 0x1fff != 0 {
+                    return None;
+                }
+                (following, at) = (*header.get(9)?, at + header.len());
+            }
+            47 => (following, at) = (of_ethertype(frame.get(at + 2..at + 4)?)?, at + 4),
+            41 => {
+                let source = frame.get(at + 8..at + 24)?;
+                let own = source.starts_with(&[0x20, 1, 0xd, 0xb8])
+                    && source[6..] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+                (following, at) = (*frame.get(at + 6)?, at + 40);
+                while matches!(following, 0 | 43 | 60) {
+                    (following, at) = (*frame.get(at)?, at + 8 * (usize::from(*frame.get(at + 1)?) + 1));
+                }
+                if following != 44 {
+                    continue;
+                }
+                if own {
+                    frame.get_mut(at + 4..at + 8)?.fill(0);
+                }
+                if u16::from_be_bytes([*frame.get(at + 2)?, *frame.get(at + 3)?]) >> 3 != 0 {
+                    return None;
+                }
+                (following, at) = (frame[at], at + 8);
+            }
+            _ => return None,
+        }
+    }
 }
 
 /// A frame whose outer header's flow label is the router's own choice: then it is 0 in the recording.

@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     leak,
     mpls,
     own,
+    own_long,
     priority,
     qdisc,
     qos,

@@ -175,9 +175,10 @@ pub(crate) fn lower_hop_limit(bytes: &mut [u8]) -> Option<u8> {
     }
 }
 
-/// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
+/// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits. `Ok(false)`: it is the router's own, and
+/// has to be fragmented first.
 #[inline(always)]
-pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<(), Verdict> {
+pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
     let fits = meta.packet.fits(next_hop.mtu as usize);
     let generated = meta.is(GENERATED);
     let Ok((header, _)) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()) else {
@@ -193,5 +194,5 @@ pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<(), V
         }
         header.hop_limit -= 1;
     }
-    Ok(())
+    Ok(fits)
 }

@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::offload;
-use crate::path::{fragment, rules};
+use crate::path::rules;
 use crate::tables::{
     Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelId, TunnelKind, TunnelRole,
 };
@@ -220,7 +220,8 @@ fn reported(meta: &mut PacketMeta, version: u8, left: u32, before: usize) -> Res
     Err(Verdict::Refuse(PacketError::notify(DropReason::TooBig, IcmpError::TooBig)))
 }
 
-/// Cuts an IPv4 packet that is too long for a tunnel, or for a route into a VRF, and sends the fragments into it.
+/// Cuts a packet that is too long for a tunnel, or for a route into a VRF, and sends the fragments into it: one of IPv4, or of
+/// the router's own.
 #[cold]
 pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -241,7 +242,7 @@ pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
     };
     let Some(mtu) = mtu else { return path.drop_packet(meta, DropReason::NoRoute, trace) };
     offload::finish(&mut meta.packet);
-    let fragments = match fragment::fragment(&mut path.pool, &meta.packet, mtu as usize) {
+    let fragments = match path.cut(&meta.packet, mtu as usize, &meta.extra) {
         Ok(fragments) => fragments,
         Err(reason) => return path.drop_packet(meta, reason, trace),
     };

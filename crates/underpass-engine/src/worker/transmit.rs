@@ -7,6 +7,7 @@ use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::mpls::push::stack_of;
 use crate::offload::Cut;
+use crate::path::fragment::Fragments;
 use crate::path::input::ethertype;
 use crate::path::source::finish_generated;
 use crate::path::{fragment, ipv4, ipv6};
@@ -125,16 +126,14 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         if ipv6::is(&meta.packet) {
-            match ipv6::forward(meta, next_hop) {
-                Ok(()) => Ok(true),
-                Err(verdict) => Err(refused6(view, meta, next_hop.link, verdict)),
-            }
+            ipv6::forward(meta, next_hop).map_err(|verdict| refused6(view, meta, next_hop.link, verdict))
         } else {
             ipv4::forward(view, meta, next_hop)
         }
     }
 
-    /// Cuts an IPv4 packet that is too long into fragments and sends them; labels on the packet stand before each.
+    /// Cuts a packet that is too long, of IPv4 or the router's own, into fragments and sends them; labels on the packet stand
+    /// before each.
     pub(crate) fn send_cut<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -204,7 +203,25 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// The fragments of `packet`.
+    /// Cuts an IP packet into fragments of at most `mtu` bytes.
+    #[cold]
+    pub(crate) fn cut(
+        &mut self,
+        packet: &Packet,
+        mtu: usize,
+        extra: &ExtraMeta,
+    ) -> Result<Fragments, DropReason> {
+        if !ipv6::is(packet) {
+            return fragment::fragment(&mut self.pool, packet, mtu);
+        }
+        // Fragments are told apart by it, those of other workers, too.
+        self.identification = self.identification.wrapping_add(1);
+        let identification = (self.number as u32) << 16 | u32::from(self.identification);
+        let even = extra.growth == 0;
+        fragment::fragment6(&mut self.pool, packet, mtu, (identification, even))
+    }
+
+    /// Sends the fragments of `packet`.
     fn send_fragments_of<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -213,10 +230,14 @@ impl<const COUNT: bool> Path<COUNT> {
         (exit, mtu, labels): (Exit<'_>, u32, &[u8]),
         trace: &mut T,
     ) -> Result<(), DropReason> {
-        let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
+        let fragments = self.cut(packet, mtu as usize, &extra)?;
         trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
-        let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
+        let ethertype = match labels.is_empty() {
+            true if ipv6::is(packet) => ethernet::IPV6,
+            true => ethernet::IPV4,
+            false => ethernet::MPLS,
+        };
         for mut fragment in fragments {
             let Ok(front) = fragment.push(labels.len()) else {
                 self.drop(fragment, DropReason::NoHeadroom, trace);

@@ -1,0 +1,95 @@
+"""What the router itself sends, too long for its way: Linux cuts it, whatever a route has put before it or into it."""
+
+from .frames import *
+
+# Behind p1, of which the MTU is 1300, by routes of all kinds.
+WAYS = {
+    "plain": "via 2001:db8:2::2 dev p1",
+    "mtu": "via 2001:db8:2::2 dev p1 mtu 1280",
+    "encap": "encap seg6 mode encap segs fc00:b::1 dev p1",
+    "encap-two": "encap seg6 mode encap segs fc00:b::1,fc00:c::1 dev p1",
+    "encap-red": "encap seg6 mode encap.red segs fc00:b::1,fc00:c::1 dev p1",
+    "inline": "encap seg6 mode inline segs fc00:b::1 dev p1",
+    "rpl": "encap rpl segs 2001:db8:2::2 dev p1",
+    "ioam-inline": "encap ioam6 mode inline trace prealloc type 0x800000 ns 0 size 12 via 2001:db8:2::2 dev p1",
+    "ioam-encap": "encap ioam6 mode encap tundst fc00:b::1 trace prealloc type 0x800000 ns 0 size 12 via 2001:db8:2::2 dev p1",
+    "mpls": "encap mpls 100/200 via 2001:db8:2::2 dev p1",
+}
+TUNNELS = {
+    "ip6tnl": "type ip6tnl mode any local 2001:db8:2::1 remote 2001:db8:2::2 encaplimit none",
+    "ip6gre": "type ip6gre local 2001:db8:2::1 remote 2001:db8:2::2 encaplimit none",
+    "sit": "type sit local 198.51.100.1 remote 198.51.100.2",
+    "gre": "type gre local 198.51.100.1 remote 198.51.100.2",
+}
+HERE = "2001:db8:1::1"
+FAR = "2001:db8:77::7"
+
+
+def request(size, source=FAR, here=HERE):
+    """An echo request of so many bytes."""
+    return ether(ip6(here, src=source) / ICMPv6EchoRequest(id=7, seq=3, data=bytes(i & 0xFF for i in range(size - 48))))
+
+
+def asked(sizes):
+    return [(f"an echo request of {size} bytes", request(size)) for size in sizes]
+
+
+def in_fragments(size, each=1232):
+    """The same in fragments."""
+    message = bytes(request(size)[IPv6].payload)
+    parts = [message[at : at + each] for at in range(0, len(message), each)]
+    return [
+        (f"of an echo request of {size} bytes, part {n + 1}", ether(ip6(HERE, src=FAR, nh=44) / fragment(58, Raw(part), n * each // 8, n + 1 < len(parts))))
+        for n, part in enumerate(parts)
+    ]
+
+
+for name, way in WAYS.items():
+    Case(
+        f"errors/own-long-{name}",
+        f"Echo replies and errors that are too long for {way} are cut into fragments.",
+        BASE + ["ip link set p1 mtu 1300", f"ip -6 route add 2001:db8:77::/48 {way}"],
+        asked([1200, 1232, 1236, 1240, 1260, 1276, 1280, 1292, 1296, 1300, 1304, 1400, 1500])
+        + in_fragments(2536)
+        + in_fragments(2540)
+        + in_fragments(3000)
+        + [
+            ("no port", ether(ip6(HERE, src=FAR) / udp(1400))),
+            ("no route", ether(ip6("2001:db8:99::1", src=FAR) / udp(1400))),
+            ("hop limit 1", ether(ip6("2001:db8:99::1", src=FAR, hlim=1) / udp(1200))),
+        ],
+        remembers=True,
+    )
+for name, kind in TUNNELS.items():
+    Case(
+        f"errors/own-long-{name}",
+        f"Echo replies and errors that are too long for a tunnel, {name}, are cut into fragments before they go in.",
+        BASE
+        + [
+            "ip link set p1 mtu 1380",
+            f"ip link add tun1 {kind}",
+            "ip link set tun1 addrgenmode none",
+            "ip link set tun1 mtu 1300",
+            "ip link set tun1 up",
+            "ip -6 route add 2001:db8:77::/48 dev tun1",
+        ],
+        asked([1280, 1296, 1300, 1304, 1400, 1500])
+        + in_fragments(2540)
+        + [("no route", ether(ip6("2001:db8:99::1", src=FAR) / udp(1400)))],
+        remembers=True,
+    )
+Case(
+    "errors/own-long-ipv4",
+    "Echo replies of IPv4 that are too long behind the headers of SRv6 or labels.",
+    BASE
+    + [
+        "ip link set p1 mtu 1300",
+        "ip route add 10.1.0.0/16 encap seg6 mode encap segs fc00:b::1 via 198.51.100.2 dev p1",
+        "ip route add 10.2.0.0/16 encap mpls 100/200 via 198.51.100.2 dev p1",
+    ],
+    [
+        (f"{what}, {size} bytes", ether(ip4("192.0.2.1", src=source) / ICMP(id=7, seq=3) / payload(size - 28)))
+        for what, source in [("SRv6", "10.1.0.7"), ("labels", "10.2.0.7")]
+        for size in [1200, 1236, 1240, 1260, 1292, 1296, 1300, 1304, 1400, 1500]
+    ],
+)
