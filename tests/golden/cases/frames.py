@@ -219,6 +219,17 @@ def unreachable6(quoted, code, src="2001:db8:1::1"):
     return IPv6(src=src, dst=SOURCE, hlim=64) / ICMPv6DestUnreach(code=code) / Raw(bytes(quoted)[:1232])
 
 
+# Routes that lead nowhere, by what they are.
+NOWHERE = {
+    "blackhole": "2001:db8:b0::1",
+    "unreachable": "2001:db8:b1::1",
+    "prohibit": "2001:db8:b2::1",
+    "throw": "2001:db8:b3::1",
+    "no route": "2001:db8:99::1",
+}
+NOWHERE_ROUTES = [f"ip -6 route add {kind} {to[:-1]}/48" for kind, to in NOWHERE.items() if kind != "no route"]
+
+
 INNER6 = ip6() / udp()
 INNER4 = ip4() / udp()
 FRAME = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / INNER6

@@ -278,6 +278,16 @@ Case(
     expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
     differs="it quotes the packet with the next address already its destination",
 )
+Case(
+    "rpl/transit-nowhere",
+    "RPL: the next address is one that no route leads to: the hop limit is not looked at.",
+    ON + NOWHERE_ROUTES,
+    [
+        (f"{label}, hop limit {hlim}", ether(visited([to, LAST], 2, *UDP17, hlim=hlim)[0]))
+        for label, to in NOWHERE.items()
+        for hlim in (40, 1, 0)
+    ],
+)
 loops = [
     ("two of its addresses", [OWN, NEXT, OWN2], 2),
     ("the same address twice", [OWN2, NEXT, OWN2], 2),

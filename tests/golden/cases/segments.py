@@ -123,6 +123,16 @@ Case(
     expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
     differs="it quotes the packet with the next segment already its destination",
 )
+Case(
+    "segments/nowhere",
+    "An SRH for an address of the router's of which the next segment is one that no route leads to: the hop limit is not looked at.",
+    ON + NOWHERE_ROUTES,
+    [
+        (f"{label}, hop limit {hlim}", ether(at([OWN, to], 1, INNER6, hlim=hlim)))
+        for label, to in NOWHERE.items()
+        for hlim in (40, 1, 0)
+    ],
+)
 for require, text in [(-1, "never"), (0, "present"), (1, "always")]:
     good = sealed(at([OWN, NEXT], 1, INNER6), 2)
     Case(

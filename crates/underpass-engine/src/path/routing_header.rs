@@ -13,8 +13,9 @@ use crate::hmac::Check;
 use crate::path::ipv4::check as ipv4_check;
 use crate::path::ipv6::check as ipv6_check;
 use crate::path::options::Problem;
-use crate::path::rules::is_own6;
+use crate::path::rules::{action_at, is_own6};
 use crate::srv6;
+use crate::tables::Action;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, PacketMeta};
 use crate::worker::verdict::Verdict;
@@ -44,7 +45,11 @@ pub(crate) fn check(
 /// Sends a packet for the router itself on to the next segment of the SRH at `at`, which has some left and has been
 /// checked.
 pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Verdict {
-    let (_, next) = match srv6::advance_at(&mut meta.packet, at) {
+    let next = Srh::parse(meta.packet.bytes().get(at..).unwrap_or_default()).ok();
+    let next = next.and_then(|srh| srh.segment(usize::from(srh.segments_left()).checked_sub(1)?));
+    let ends = next.is_some_and(|next| !leads_on(view, meta, next));
+    let advance = if ends { srv6::step_at } else { srv6::advance_at };
+    let (_, next) = match advance(&mut meta.packet, at) {
         Ok(advanced) => advanced,
         Err(error) => return Verdict::Refuse(error),
     };
@@ -55,6 +60,13 @@ pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> V
         header.hop_limit -= 1;
     }
     Verdict::look6(meta, meta.extra.looked_in, next)
+}
+
+/// Whether there is a way to the next address of a routing header. Where there is none, its sender hears of that, or nothing,
+/// whatever the hop limit is: Linux's `ipv6_srh_rcv` and `ipv6_rpl_srh_rcv` leave that to what forwards the packet.
+pub(crate) fn leads_on(view: &View<'_>, meta: &PacketMeta, next: Ipv6Addr) -> bool {
+    let action = action_at(view, meta.packet.bytes(), meta.extra.looked_in, next.into());
+    !matches!(action, None | Some(Action::Discard(_)))
 }
 
 /// Takes a packet of this protocol, IPv6 or IPv4, out of one whose routing header is used up, as Linux does: it is as

@@ -10,7 +10,7 @@ use underpass_packet::{FromBytes, ipv6, protocol, rpl};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::options::Problem;
-use crate::path::routing_header::is_own;
+use crate::path::routing_header::{is_own, leads_on};
 use crate::path::rules::on_by_ingress;
 use crate::srv6;
 use crate::tables::Rpl;
@@ -121,7 +121,7 @@ fn advance(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Result<Ipv6Addr
     if comes_back(&addresses, is_own) {
         return Err(Problem::notify(DropReason::RplLoop, IcmpError::Header, 0));
     }
-    if hop_limit <= 1 {
+    if hop_limit <= 1 && leads_on(view, meta, next) {
         return Err(Problem::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit, 0));
     }
     // What leaves has its hop limit lowered then.

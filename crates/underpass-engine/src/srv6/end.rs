@@ -188,7 +188,13 @@ fn advance_full(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Pack
 
 /// [`advance`] by the SRH at `at`: how many segments are left then, and the destination.
 pub(crate) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), PacketError> {
-    let (header, mut srh) = header_and_srh(packet, at)?;
+    header_and_srh(packet, at)?;
+    step_at(packet, at)
+}
+
+/// The same, whatever the hop limit is.
+pub(crate) fn step_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), PacketError> {
+    let (header, mut srh) = parts(packet, at)?;
     // S13, S14: "Decrement Segments Left by 1", "Update IPv6 DA with Segment List[Segments Left]"
     let segment = srh.advance().ok_or(DropReason::SrhMalformed)?;
     header.destination = segment;
@@ -200,12 +206,18 @@ pub(crate) fn header_and_srh(
     packet: &mut Packet,
     at: usize,
 ) -> Result<(&mut ipv6::Header, SrhMut<'_>), PacketError> {
-    let (header, rest) =
-        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
+    let (header, srh) = parts(packet, at)?;
     // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
     if header.hop_limit <= 1 {
         return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
     }
+    Ok((header, srh))
+}
+
+/// The IPv6 header and the SRH at `at`.
+fn parts(packet: &mut Packet, at: usize) -> Result<(&mut ipv6::Header, SrhMut<'_>), PacketError> {
+    let (header, rest) =
+        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
     let srh = rest.get_mut(at - ipv6::Header::LEN..).and_then(|bytes| SrhMut::parse(bytes).ok());
     Ok((header, srh.ok_or(DropReason::SrhMalformed)?))
 }

@@ -12,6 +12,6 @@ pub(crate) mod replace_csid;
 
 pub(crate) use crate::srv6::bpf::{next_segment, run as run_program};
 pub(crate) use crate::srv6::decap::find_inner_fast;
-pub(crate) use crate::srv6::end::{advance_at, next_segment_fast, write_segment};
+pub(crate) use crate::srv6::end::{advance_at, next_segment_fast, step_at, write_segment};
 pub(crate) use crate::srv6::endpoint::endpoint;
 pub(crate) use crate::srv6::headend::{copy, headend, inherited, open_gap, take_out, write_headers};
