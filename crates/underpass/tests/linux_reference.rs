@@ -296,6 +296,12 @@ fn vlans_as_in_linux() {
     }
 }
 
+/// MTUs of links and of routes: which follow, and what goes where IPv6 does not work.
+#[test]
+fn mtus_as_in_linux() {
+    as_recorded("mtu");
+}
+
 #[test]
 fn links_and_addresses_as_in_linux() {
     as_recorded("links");

@@ -93,3 +93,53 @@ Case(
         for size in [1200, 1236, 1240, 1260, 1292, 1296, 1300, 1304, 1400, 1500]
     ],
 )
+
+Case(
+    "errors/route-mtu-follows",
+    "MTUs of IPv6 routes follow that of their link, unless they are locked; those of IPv4 do not.",
+    BASE
+    + [
+        "ip link set p1 mtu 1400",
+        "ip -6 route add 2001:db8:a0::/48 via 2001:db8:2::2 dev p1 mtu 1400",
+        "ip -6 route add 2001:db8:a1::/48 via 2001:db8:2::2 dev p1 mtu 1350",
+        "ip -6 route add 2001:db8:a2::/48 via 2001:db8:2::2 dev p1 mtu 1300",
+        "ip -6 route add 2001:db8:a3::/48 via 2001:db8:2::2 dev p1 mtu lock 1350",
+        "ip -6 nexthop add id 5 via 2001:db8:2::2 dev p1",
+        "ip -6 route add 2001:db8:a4::/48 nhid 5 mtu 1350",
+        "ip -6 route add 2001:db8:a5::/48 via 2001:db8:2::2 dev p1",
+        "ip route add 10.0.0.0/16 via 198.51.100.2 mtu 1350",
+        "ip link set p1 mtu 1320",
+        "ip -6 route add 2001:db8:a6::/48 via 2001:db8:2::2 dev p1 mtu 1320",
+        "ip -6 route add 2001:db8:a7::/48 via 2001:db8:2::2 dev p1 mtu 1310",
+        "ip link set p1 mtu 1360",
+    ],
+    [(f"a reply by route {n}, {size} bytes", request(size, source=f"2001:db8:a{n}::1")) for n in range(8) for size in (1300, 1310, 1320, 1350, 1360, 1361)]
+    + [(f"IPv4, {size} bytes", ether(ip4("10.0.0.1", flags="DF") / udp(size - 28))) for size in (1320, 1321, 1350, 1351)],
+)
+Case(
+    "errors/small-link",
+    "IPv6 does not work on a link with an MTU below 1280: nothing is received there, nor sent, by a next-hop object either.",
+    BASE
+    + [
+        "ip -6 nexthop add id 5 via 2001:db8:2::2 dev p1",
+        "ip -6 route add 2001:db8:a4::/48 nhid 5",
+        "ip -6 route add 2001:db8:a5::/48 encap seg6 mode encap segs 2001:db8:a4::1 dev p0",
+        "ip -6 route add fc00:a::1/128 encap seg6local action End count dev p0",
+        "ip -6 route add fc00:a::2/128 encap seg6local action End.X nh6 2001:db8:2::2 count dev p0",
+        "ip link set p1 mtu 1279",
+    ],
+    [
+        ("by a route that is gone", ether(ip6() / udp())),
+        ("by a next-hop object", ether(ip6("2001:db8:a4::1") / udp())),
+        ("by a segment there", ether(ip6("2001:db8:a5::1") / udp())),
+        ("End", ether(routed(ip6(SID), [SID, NEXT], 1, udp()))),
+        ("End.X", ether(routed(ip6("fc00:a::2"), ["fc00:a::2", NEXT], 1, udp()))),
+        ("to the link's address", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=7, seq=3, data=b"abc"))),
+        ("by the link", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, src=TARGET) / udp()),
+        ("by the link, hop limit 1", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, src=TARGET, hlim=1) / udp()),
+        ("by the link, to the router", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:1::1", src=SOURCE) / ICMPv6EchoRequest(id=7, seq=3, data=b"abc")),
+        ("by the link, to a SID", "p1", Ether(dst=P1, src=N1) / routed(ip6(SID, src=SOURCE), [SID, SOURCE], 1, udp())),
+        ("IPv4", ether(ip4() / udp())),
+        ("IPv4 by the link", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, src=TARGET4) / udp()),
+    ],
+)

@@ -12,11 +12,11 @@ use crate::address::publish::{
     addresses_down, addresses_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
 };
 use crate::events::Cause;
-use crate::neighbour::request::flush_neighbours;
+use crate::neighbour::request::{flush_neighbours, flush_neighbours_of};
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF, notify_netconf};
 use crate::route::Family;
 use crate::route::mpls::publish::forget_labels_of;
-use crate::route::update::forget_routes_of;
+use crate::route::update::{flush_routes6_of, follow_mtu, forget_routes_of};
 use crate::tc::qdisc::forget_traffic_control;
 use crate::updates::{link_changed, vrf_added};
 
@@ -72,11 +72,16 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
         switch_link(router, cause, &new, true);
     } else if v6 == (true, false) {
         ipv6_down(router, cause, index);
+        flush_neighbours_of(router, cause, index, true);
+        flush_routes6_of(router, cause, index);
     } else if v6 == (false, true) && new.up() {
         ipv6_up(router, cause, index);
     }
+    if old.mtu != new.mtu && new.ipv6() {
+        follow_mtu(router, index, old.mtu, new.mtu);
+    }
     if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
-        link_changed(router, index, leaves || new.vrf_table().is_some());
+        link_changed(router, index, leaves || new.vrf_table().is_some() || v6.0 != v6.1);
     }
     if let Some(now) = router.links.get(index).cloned() {
         vlan::follow(router, cause, &old, &now);

@@ -89,7 +89,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         lookup: lookup_of(router, link),
         back6: lookup_back(router, link),
         forward4: true,
-        forward6: true,
+        forward6: link.ipv6(),
         source4: source4(router, link.index),
         vrf: link.vrf_table().is_some(),
         in_vrf: link.vrf_table().or(vrf_table_over(router, link)).is_some(),

@@ -269,6 +269,10 @@ fn build_hop(
         None if kernel_forwards(router, hop.oif) => Action::HandOver,
         None if router.tunnels.id(hop.oif).is_some() => build_tunnel(router, hop, mtu, build),
         None => match hop.gateway {
+            // Of a next-hop object. Linux: `ip6_output`.
+            Some(IpAddr::V6(_)) if router.links.get(hop.oif).is_some_and(|link| !link.ipv6()) => {
+                Action::Discard(Discard::Blackhole)
+            }
             Some(gateway) => Action::Forward(acquire_next_hop(router, (hop.oif, gateway, mtu), build)),
             // Every neighbour is the same one.
             None if is_dummy(router, hop.oif) => {

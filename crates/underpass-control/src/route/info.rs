@@ -99,6 +99,7 @@ pub(crate) struct Info {
     pub unknown: u64,
 }
 
+const RTAX_LOCK: usize = 1;
 const RTAX_MTU: usize = 2;
 
 impl Info {
@@ -129,6 +130,18 @@ impl Info {
     /// The MTU of its packets; 0: that of the link.
     pub fn mtu(&self) -> u32 {
         self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_MTU - 1).copied()).unwrap_or_default()
+    }
+
+    /// Whether its MTU is not to follow that of the link: `mtu lock`.
+    pub fn locks_mtu(&self) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| metrics[RTAX_LOCK - 1] & 1 << RTAX_MTU != 0)
+    }
+
+    /// The same with another MTU.
+    pub fn with_mtu(&self, mtu: u32) -> Self {
+        let mut info = self.clone();
+        info.metrics.get_or_insert_with(|| Box::new([0; METRICS]))[RTAX_MTU - 1] = mtu;
+        info
     }
 
     /// Its own ways.

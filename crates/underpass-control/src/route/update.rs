@@ -15,7 +15,7 @@ use super::change::{add6, ids_at, put_route, siblings, table_mut, take_route};
 use super::config::RT_TABLE_LOCAL;
 use super::encode::notify_route;
 use super::info::{Hop, Info, InfoId, NextHops};
-use super::lookup::l3mdev_table;
+use super::lookup::{l3mdev_table, ways_of};
 use super::table::{Family, Place};
 use crate::Router;
 use crate::events::Cause;
@@ -185,6 +185,19 @@ pub(crate) fn flush_routes4_of(router: &mut Router, link: u32) {
     });
 }
 
+/// IPv6 does not work on a link any more, though it is there: routes by it go, but for those of next-hop objects. Linux:
+/// `addrconf_ifdown`, as where the link itself goes.
+pub(crate) fn flush_routes6_of(router: &mut Router, cause: Cause, link: u32) {
+    let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link);
+    for (place, gone) in places(router, by).into_iter().filter(|(place, _)| place.0 == Family::V6) {
+        let ids = ids_at(router, place);
+        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+            notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
+            take_route(router, place, position);
+        }
+    }
+}
+
 /// A link is up, or has an IPv4 address again: routes get back the ways that they had lost with it.
 pub(crate) fn revive_routes_of(router: &mut Router, link: u32) {
     if !router.links.get(link).is_some_and(|link| link.up()) || !router.routes.infos.any_dead() {
@@ -198,6 +211,24 @@ pub(crate) fn revive_routes_of(router: &mut Router, link: u32) {
         let alive = |hop: &Hop| Hop { dead: hop.dead && hop.oif != link, ..hop.clone() };
         Some(Info { ways: NextHops::Hops(hops.iter().map(alive).collect()), ..info.clone() })
     });
+}
+
+/// A link has another MTU: IPv6 routes by it whose own is larger get that, and so do those whose own was the link's, unless it
+/// is locked. Linux: `rt6_mtu_change`, which tells nobody.
+pub(crate) fn follow_mtu(router: &mut Router, link: u32, old: u32, new: u32) {
+    let follows = |router: &Router, info: &Info| {
+        let mtu = info.mtu();
+        let changes = mtu > new || mtu != 0 && mtu < new && mtu == old;
+        changes && !info.locks_mtu() && ways_of(router, info).iter().any(|hop| hop.oif == link)
+    };
+    for (place, touched) in places(router, |info| follows(router, info)) {
+        let ids = if place.0 == Family::V6 { ids_at(router, place) } else { continue };
+        for (position, id) in ids.iter().enumerate().filter(|(_, id)| touched.contains(id)) {
+            let Some(info) = router.routes.infos.get(*id) else { continue };
+            let changed = info.with_mtu(new);
+            put_route(router, place, Some(position), position, changed);
+        }
+    }
 }
 
 /// An address is gone: IPv4 routes that send from it go, IPv6 routes stay and send from another.

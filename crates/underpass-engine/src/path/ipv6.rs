@@ -12,6 +12,7 @@ use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
 use crate::trace::Trace;
+use crate::tunnel::outer::LEAST_MTU6;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::path::Path;
@@ -121,6 +122,10 @@ pub(crate) fn unusual6<const COUNT: bool, T: Trace>(
 
 /// What is to happen next, and whether the packet has IOAM traces to be filled.
 fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
+    // RFC 8200 section 5: IPv6 wants an MTU of 1280. Linux: `ip6_rcv_core`.
+    if !link.forward6 && link.mtu < LEAST_MTU6 {
+        return (Verdict::drop(DropReason::ForwardingOff), false);
+    }
     let Ok(view) = ipv6::View::parse(meta.packet.bytes()) else {
         return (Verdict::drop(DropReason::Ip6Truncated), false);
     };
