@@ -210,6 +210,12 @@ FILTERS = {
         "protocol 802.1q prio 7 u32 match u32 0 0 action drop",
         "protocol mpls_uc prio 8 u32 match u32 0x00010000 0xfffff000 at 0 action drop",
     ],
+    "u32-before": [
+        "protocol all prio 1 u32 match u16 0x0200 0xffff at -14 match u8 1 0xff at -3 match u16 0x0800 0xffff at -2 match u8 0x11 0xff at 9",
+        "protocol all prio 2 u32 match u8 2 0xff at -8 match u8 0x01 0xff at -9 match u16 0x86dd 0xffff at -2",
+        "protocol all prio 3 u32 match u8 2 0xff at -14 match u16 0x0800 0xffff at -2 action drop",
+        "protocol all prio 4 u32 match u32 0 0 at -64 action drop",
+    ],
     "u32-tables": [
         "protocol ip prio 1 handle 2: u32 divisor 256",
         "protocol ip prio 1 u32 ht 2:35: match u8 0x35 0xff at nexthdr+3 action drop",

@@ -35,7 +35,9 @@ pub(crate) fn answer_arp<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::ArpMalformed);
     }
     let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
-    if message[6..8] != REQUEST || !is_own4(view, link.lookup, target) {
+    // Addresses of 127.0.0.0/8 are of no link: Linux's `route_localnet` is off unless it is turned on.
+    let of_none = target.is_loopback() || target.is_multicast();
+    if message[6..8] != REQUEST || of_none || !is_own4(view, link.lookup, target) {
         return Verdict::Deliver;
     }
     let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);

@@ -12,6 +12,8 @@ use crate::buffer::{NO_LINK, Packet, Tag};
 use crate::tables::{ANY_PROTOCOL, LinkId, TunnelId};
 
 const ETHERNET: usize = ethernet::Header::LEN;
+/// Where the first word is that has a byte of the frame.
+const FIRST: i64 = -16;
 /// Length of a VLAN tag.
 const VLAN: usize = 4;
 
@@ -225,9 +227,18 @@ impl<'p> Subject<'p> {
         if self.place.ingress || self.network == 0 { behind } else { behind + ETHERNET }
     }
 
-    /// `N` bytes at an offset behind the network header, which may be negative.
+    /// `N` bytes at an offset behind the network header, which may be negative. The two bytes before the frame are 0: `tc`
+    /// asks for words, of which the first begins there. In Linux they are what was there last.
     #[inline]
     pub(crate) fn bytes<const N: usize>(&self, offset: i64) -> Option<[u8; N]> {
+        if (FIRST..-(ETHERNET as i64)).contains(&offset) && self.headless == 0 {
+            let mut bytes = [0; N];
+            let known = bytes.get_mut((-(ETHERNET as i64) - offset) as usize..);
+            for (place, offset) in known.into_iter().flatten().zip(-(ETHERNET as i64)..) {
+                [*place] = self.bytes(offset)?;
+            }
+            return Some(bytes);
+        }
         if offset >= 0 || self.vlan.is_none() {
             let at = usize::try_from(i64::try_from(self.network).ok()?.checked_add(offset)?).ok()?;
             return self.frame().get(at..)?.first_chunk().copied();
@@ -339,7 +350,9 @@ pub(crate) mod tests {
                 (36, Some([136, 137, 138, 139])),
                 (37, None),
                 (-14, Some([0, 1, 2, 3])),
-                (-15, None),
+                (-15, Some([0, 0, 1, 2])),
+                (-16, Some([0, 0, 0, 1])),
+                (-17, None),
                 (-4, Some([10, 11, 8, 0])),
                 (-2, Some([8, 0, 100, 101])),
                 (i64::MAX, None),

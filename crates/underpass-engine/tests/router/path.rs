@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::drops::DropReason;
-use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
+use underpass_engine::tables::{Action, Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
@@ -138,6 +138,25 @@ fn echo_and_unreachable() {
     assert_eq!(out[0].1[14..18], [0x6b, 0x80, 0, 0]);
     assert_eq!((out[1].1[54], out[1].1[55]), (1, 0));
     assert_eq!(lab.writer.dropped(DropReason::NoRoute), 1);
+    lab.assert_accounted();
+}
+
+/// ARP requests are answered for the router's addresses, but for those of 127.0.0.0/8 and groups.
+#[test]
+fn arp_for_addresses_of_links() {
+    let mut lab = Lab::new();
+    let local = lab.writer.add_action(Action::Local);
+    let (fib, writer) = (lab.fib4, &mut lab.writer);
+    for (target, len) in [([127, 0, 0, 0], 8), ([224, 0, 0, 1], 32)] {
+        writer.insert4(fib, target.into(), len, local);
+    }
+    for (target, answers) in
+        [([10, 0, 0, 1], 1), ([127, 0, 0, 1], 0), ([127, 9, 9, 9], 0), ([224, 0, 0, 1], 0), ([10, 0, 0, 9], 0)]
+    {
+        let request = [&[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 1, 1, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0], &target[..]];
+        let sent = lab.send(&[frame(ethernet::ARP, &request.concat())]);
+        assert_eq!(sent.len(), answers, "{target:?}");
+    }
     lab.assert_accounted();
 }
 
