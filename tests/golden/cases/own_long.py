@@ -143,3 +143,37 @@ Case(
         ("IPv4 by the link", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, src=TARGET4) / udp()),
     ],
 )
+
+INTO = {
+    "ipip": "type ipip local 198.51.100.1 remote 198.51.100.2",
+    "gre": "type gre local 198.51.100.1 remote 198.51.100.2",
+    "sit": "type sit mode any local 198.51.100.1 remote 198.51.100.2",
+    "ip6tnl": "type ip6tnl mode any local 2001:db8:2::1 remote 2001:db8:2::2",
+    "ip6gre": "type ip6gre local 2001:db8:2::1 remote 2001:db8:2::2",
+}
+OPTIONS = {
+    "a route that is full": IPOption(b"\x07\x07\x08\x0a\0\0\x01"),
+    "router alert": IPOption(b"\x94\x04\0\0"),
+}
+for name, kind in INTO.items():
+    Case(
+        f"errors/options-{name}",
+        f"IPv4 options in errors of a tunnel, {name}, behind a SID and without one.",
+        BASE
+        + [
+            "ip link set p1 mtu 1300",
+            f"ip link add tun1 {kind}",
+            *(["ip link set tun1 addrgenmode none"] if name != "gre" else []),
+            "ip link set tun1 mtu 1400",
+            "ip link set tun1 up",
+            "ip route add 10.7.0.0/16 dev tun1",
+            "ip -6 route add fc00:a::4/128 encap seg6local action End.DX4 nh4 10.7.0.1 count dev p0",
+        ],
+        [
+            (f"{behind}{label}, {size} bytes, TTL {ttl}", ether(before(ip4("10.7.0.1", ttl=ttl, flags="DF", options=[option]) / udp(size - 36))))
+            for behind, before in [("", lambda p: p), ("behind a SID, ", lambda p: ip6("fc00:a::4", nh=4) / p)]
+            for label, option in OPTIONS.items()
+            for size, ttl in [(100, 40), (1290, 40), (1410, 40), (100, 1)]
+        ],
+        links=False,
+    )

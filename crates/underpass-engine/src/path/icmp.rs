@@ -112,6 +112,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
         // Linux has not looked at those behind a SID, but does for this error.
         Ok(_) if meta.is(BEHIND_SID) && error != IcmpError::AddressUnreachable => Default::default(),
+        // `ip_tunnel_xmit` and `ip6_tnl_start_xmit` have forgotten them before they look at the length.
+        Ok(_) if meta.is(TUNNELLED) && error == IcmpError::TooBig => Default::default(),
         Ok(packet) if sender.is_ipv4() && with_options => {
             // Those before the one that is wrong.
             let sound = match reason {

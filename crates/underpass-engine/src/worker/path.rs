@@ -17,7 +17,7 @@ use crate::tables::{LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::state::Hooks;
 use crate::worker::keeper::Keeper;
-use crate::worker::metadata::{Entered, LABELLED, PacketMeta};
+use crate::worker::metadata::{Entered, LABELLED, PacketMeta, TUNNELLED};
 use crate::worker::port_queues::Transmit;
 use crate::worker::recent::Recent;
 use crate::worker::rewrite::FastVerdict;
@@ -237,7 +237,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 | DropReason::HmacMissing
                 | DropReason::HmacKeyUnknown
         );
-        if error {
+        // The device of a tunnel says nothing of what becomes of its outer packets.
+        if error && !meta.is(TUNNELLED) {
             self.uncount(meta);
         }
         if let Some(Entered { link, bytes, drops, .. }) = meta.extra.entered.take()

@@ -150,10 +150,15 @@ fn arp_for_addresses_of_links() {
     for (target, len) in [([127, 0, 0, 0], 8), ([224, 0, 0, 1], 32)] {
         writer.insert4(fib, target.into(), len, local);
     }
-    for (target, answers) in
-        [([10, 0, 0, 1], 1), ([127, 0, 0, 1], 0), ([127, 9, 9, 9], 0), ([224, 0, 0, 1], 0), ([10, 0, 0, 9], 0)]
-    {
-        let request = [&[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 1, 1, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0], &target[..]];
+    for (target, answers) in [
+        ([10, 0, 0, 1], 1),
+        ([127, 0, 0, 1], 0),
+        ([127, 9, 9, 9], 0),
+        ([224, 0, 0, 1], 0),
+        ([10, 0, 0, 9], 0),
+    ] {
+        let request =
+            [&[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 1, 1, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0], &target[..]];
         let sent = lab.send(&[frame(ethernet::ARP, &request.concat())]);
         assert_eq!(sent.len(), answers, "{target:?}");
     }
