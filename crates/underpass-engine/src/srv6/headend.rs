@@ -13,13 +13,17 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Keys;
 use crate::path::input::ethertype;
+use crate::path::ipv4::lower_ttl;
+use crate::path::ipv6::lower_hop_limit;
 use crate::path::rules::{action_at, lookup_of, on_by_ingress};
 use crate::tables::{Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
 use crate::worker::env::Env;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::gap::open_gap_fast;
-use crate::worker::metadata::{BEHIND_LABEL, GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::metadata::{
+    BEHIND_LABEL, GENERATED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED,
+};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -189,8 +193,24 @@ fn encapsulate(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketErro
     if meta.is(NOT_FORWARDED) {
         return Err(PacketError::silent(DropReason::ForwardingOff));
     }
-    let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    let mut inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    if meta.is(LED_INTO_VRF) && !meta.is(GENERATED | TUNNELLED | SWITCHED) {
+        lower_inside(meta, policy, &mut inherited);
+    }
     wrap(meta, policy, inherited)
+}
+
+/// The device of a VRF sends what has been forwarded by then: its hop limit is lowered, not that of the headers before it,
+/// which is lowered where it leaves.
+#[cold]
+fn lower_inside(meta: &mut PacketMeta, policy: &Headend, inherited: &mut Inherited) {
+    let bytes = meta.packet.bytes_mut();
+    if inherited.next_header == protocol::IPV6 {
+        lower_hop_limit(bytes);
+    } else {
+        lower_ttl(bytes);
+        inherited.hop_limit = policy.header.get(7).map(|own| own.saturating_add(1));
+    }
 }
 
 /// Puts the headers before a packet and takes note of it.
