@@ -284,6 +284,12 @@ fn where_it_came_in(view: &View<'_>, meta: &PacketMeta) -> Option<LookupId> {
     if meta.is(BEHIND_LABEL) {
         return Some(meta.extra.instance);
     }
+    // What a SID takes out for a VRF comes in by its device: Linux's `end_dt_vrf_core`.
+    if meta.is(BEHIND_SID)
+        && let Some((_, device)) = view.vrf_of(meta.extra.instance)
+    {
+        return Some(device.lookup);
+    }
     Some(view.link(meta.ingress)?.lookup)
 }
 
