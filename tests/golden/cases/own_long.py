@@ -177,3 +177,64 @@ for name, kind in INTO.items():
         ],
         links=False,
     )
+# Both tables lead segments the same way.
+LED = [line for line in VRF if "203.0.113.128" not in line and "2001:db8:6::" not in line] + [
+    line + end for line in ("ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1",) for end in ("", " table 100")
+]
+Case(
+    "leak/encap-inside",
+    "Encapsulations behind the device of a VRF, by a route or a label: the packet has been forwarded by then.",
+    LED
+    + [
+        "sysctl -qw net.mpls.platform_labels=2000",
+        "sysctl -qw net.mpls.conf.p0.input=1",
+        "ip -f mpls route add 100 dev vrf100",
+        "ip route add 10.0.0.0/8 dev vrf100",
+        "ip -6 route add 2001:db8:a0::/44 dev vrf100",
+        "ip route add 10.1.0.0/16 encap seg6 mode encap segs fc00:b::1 via 198.51.100.2 dev p1 table 100",
+        "ip route add 10.2.0.0/16 encap seg6 mode encap.red segs fc00:b::1,fc00:c::1 via 198.51.100.2 dev p1 table 100",
+        "ip -6 route add 2001:db8:a1::/48 encap seg6 mode encap segs fc00:b::1 via 2001:db8:2::2 dev p1 table 100",
+        "ip -6 route add 2001:db8:a2::/48 encap seg6 mode inline segs fc00:b::1 via 2001:db8:2::2 dev p1 table 100",
+        "ip -6 route add 2001:db8:a3::/48 encap rpl segs fc00:b::1 dev p1 table 100",
+    ],
+    [
+        (f"{how}, {label}, hop limit {n}", frame(p))
+        for how, frame in [("a route", ether), ("a label", lambda p: Ether(dst=P0, src=N0, type=0x8847) / Raw(struct.pack("!I", 100 << 12 | 0x140)) / p)]
+        for n in (40, 2)
+        for label, p in [(to, ip4(to, ttl=n) / udp()) for to in ("10.1.0.1", "10.2.0.1")] + [(to, ip6(to, hlim=n) / udp()) for to in ("2001:db8:a1::1", "2001:db8:a2::1", "2001:db8:a3::1")]
+    ],
+)
+Case(
+    "errors/option-behind-sid",
+    "Parameter problems of what a SID has led into a VRF for an address outside, and of what it has led there for one inside.",
+    VRF
+    + [
+        "ip -6 route add fc00:e::1/128 encap seg6local action End.DT46 vrftable 100 count dev p0",
+        "ip -6 route add fc00:e::2/128 encap seg6local action End.DT6 vrftable 100 count dev p0",
+        "ip -6 route add fc00:e::3/128 encap seg6local action End.DT6 table 100 count dev p0",
+    ],
+    [
+        (f"SID {n}, {to}, {label}", ether(ip6(f"fc00:e::{n}", nh=41) / inner))
+        for n in range(1, 4)
+        for to in ("2001:db8:1::1", "2001:db8:2::1")
+        for label, inner in [
+            ("an option", ip6(to, nh=60) / Raw(bytes([17, 0, 0x9E, 4, 0, 0, 0, 0])) / udp()),
+            ("a routing header", routed(ip6(to), [NEXT, to], 1, udp(), kind=9)),
+            ("a protocol", ip6(to, nh=253) / payload(8)),
+        ]
+    ],
+)
+Case(
+    "qos/copy-into-bareudp",
+    "A copy of a forwarded packet that is too long with the headers of a bareudp: nobody hears of it.",
+    BASE
+    + [
+        "ip link add tun1 type bareudp dstport 6635 ethertype ipv4 multiproto",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+        "tc qdisc add dev p1 clsact",
+        "tc filter add dev p1 egress protocol ipv6 matchall action tunnel_key set src_ip 2001:db8:2::1 dst_ip 2001:db8:2::3 id 5 ttl 9 pipe action mirred egress mirror dev tun1",
+    ],
+    [(f"{n} bytes", ether(ip6() / udp(n - 48))) for n in (100, 1452, 1453, 1500)],
+    links=False,
+)

@@ -127,7 +127,9 @@ fn fits(
         // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
         let told_at = left.max(LEAST_MTU6);
         return match version {
-            6 if inner_len > told_at && !meta.extra.unrouted => reported(meta, 6, told_at, at),
+            6 if inner_len > told_at && !meta.extra.unrouted && !meta.packet.tag().copy => {
+                reported(meta, 6, told_at, at)
+            }
             _ if over6 || dont_fragment(bytes) => Err(Verdict::drop(DropReason::TooBig)),
             _ => Ok(false),
         };
