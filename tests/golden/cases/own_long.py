@@ -238,3 +238,49 @@ Case(
     [(f"{n} bytes", ether(ip6() / udp(n - 48))) for n in (100, 1452, 1453, 1500)],
     links=False,
 )
+
+# MTUs of paths that routers report of tunnels to the same end, and to others.
+FROM_ROUTER = Ether(dst=P1, src=N1)
+
+
+def reported(proto, mtu, remote="198.51.100.2", local="198.51.100.1"):
+    """Fragmentation needed, with a packet of this protocol between these ends."""
+    inner = ip4("10.7.0.1") / udp(1300)
+    rest = {4: bytes(inner), 47: b"\0\0\x08\0" + bytes(inner), 41: bytes(ip6() / udp(1300))}[proto]
+    quoted = bytes(IP(src=local, dst=remote, ttl=64, id=9, proto=proto, flags="DF") / Raw(rest))
+    return FROM_ROUTER / IP(src="198.51.100.3", dst=local, ttl=64, id=7) / ICMP(type=3, code=4, nexthopmtu=mtu) / Raw(quoted)
+
+
+PAIRS = {
+    "kinds": ("type ipip local 198.51.100.1 remote 198.51.100.2", "type gre local 198.51.100.1 remote 198.51.100.2"),
+    "ends": ("type ipip local 198.51.100.1 remote 198.51.100.2", "type ipip local 198.51.100.1 remote 198.51.100.3"),
+    "keys": ("type gre local 198.51.100.1 remote 198.51.100.2", "type gre local 198.51.100.1 remote 198.51.100.2 key 5"),
+    "links": ("type ipip local 198.51.100.1 remote 198.51.100.2 dev p1", "type gre local 198.51.100.1 remote 198.51.100.2"),
+    "no-route": ("type ipip local 198.51.100.1 remote 198.51.100.2 dev p0", "type gre local 198.51.100.1 remote 198.51.100.2"),
+    "no-route-6": ("type sit local 198.51.100.1 remote 198.51.100.2 dev p0", "type ipip local 198.51.100.1 remote 198.51.100.2"),
+    "locals": ("type ipip local 198.51.100.1 remote 198.51.100.2", "type gre local 192.0.2.1 remote 198.51.100.2"),
+}
+for name, kinds in PAIRS.items():
+    first = {"ipip": 4, "gre": 47, "sit": 41}[kinds[0].split()[1]]
+    second = {"ipip": 4, "gre": 47}[kinds[1].split()[1]]
+    local = kinds[1].split()[3]
+    remote = kinds[1].split()[5]
+    tries = [(f"into tunnel {n}, {size} bytes", ether(ip4(f"10.{n}.0.1", flags="DF") / udp(size - 28))) for n in (1, 2) for size in (1200, 1300, 1400)]
+    Case(
+        f"tunnel/reports-{name}",
+        f"MTUs of paths reported of one of two tunnels: {', '.join(kinds)}.",
+        BASE
+        + ["ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:09 dev p0 nud permanent"]
+        + [
+            line
+            for n, kind in enumerate(kinds, 1)
+            for line in [f"ip link add tun{n} {kind}", *([] if " gre " in f" {kind} " else [f"ip link set tun{n} addrgenmode none"]), f"ip link set tun{n} up", f"ip route add 10.{n}.0.0/16 dev tun{n}"]
+        ],
+        [(f"{label} at first", frame) for label, frame in tries]
+        + [("of the second's path, 1350", "p1", reported(second, 1350, remote, local))]
+        + [(f"{label} after that", frame) for label, frame in tries]
+        + [("of the first's path, 1280", "p1", reported(first, 1280))]
+        + [(f"{label} in the end", frame) for label, frame in tries],
+        remembers=True,
+        links=False,
+    )

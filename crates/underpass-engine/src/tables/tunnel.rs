@@ -58,6 +58,9 @@ pub struct Tunnel {
     /// The routing instance of outer packets: where the router's own addresses are looked for, and whose paths reports are
     /// about. `via` may be looked up among fewer routes, those by a link.
     pub underlay: LookupId,
+    /// Outer packets go to the remote address on the link that the tunnel is bound to, where no route leads: what is reported
+    /// of a path is that of a route, and not theirs.
+    pub off_route: bool,
     /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
     /// address. Unspecified: an address of the link by which the packet leaves. Over IPv6 it is `local` where that may be
     /// sent from; unspecified: nothing is sent.

@@ -308,7 +308,13 @@ pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option
         4 => u32::from_be_bytes(*outer.get(16..20)?.first_chunk()?).into(),
         _ => u128::from_be_bytes(*outer.get(24..40)?.first_chunk()?),
     };
-    view.tables.tunnels().exceptions.of(remote, tunnel.config.underlay, view.now)
+    reported(view, tunnel, remote)
+}
+
+/// The same of the way to this address, as a number.
+pub(crate) fn reported(view: &View<'_>, tunnel: &StoredTunnel, remote: u128) -> Option<PathMtu> {
+    let path = view.tables.tunnels().exceptions.of(remote, tunnel.config.underlay, view.now);
+    path.filter(|_| !tunnel.config.off_route)
 }
 
 /// The MTU by which a packet is cut: that of the next hop, or what was reported of the way if it is an outer packet's.

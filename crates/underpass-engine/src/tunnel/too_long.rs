@@ -35,8 +35,8 @@ fn is_exception(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => address.to_bits(),
     };
-    let reported = view.tables.tunnels().exceptions.of(remote, tunnel.config.underlay, view.now);
-    reported.is_some_and(|path| path.locked || is_cut(tunnel, path.mtu) || len > path.mtu as usize)
+    path_mtu::reported(view, tunnel, remote)
+        .is_some_and(|path| path.locked || is_cut(tunnel, path.mtu) || len > path.mtu as usize)
         || tunnel.sequence.errors.load(Relaxed) > 0
 }
 
@@ -64,8 +64,7 @@ pub(crate) fn comes_through(
         Some(Action::Forward(id)) => view.tables.next_hop(*id, view.guard).map(|next_hop| next_hop.mtu),
         _ => None,
     };
-    let reported =
-        view.tables.tunnels().exceptions.of(path_mtu::bits(remote), tunnel.config.underlay, view.now);
+    let reported = path_mtu::reported(view, tunnel, path_mtu::bits(remote));
     let Some(mtu) = mtu.into_iter().chain(reported.map(|reported| reported.mtu)).min() else { return true };
     let left = mtu.saturating_sub(tunnel.overhead() as u32);
     let inner = packet.bytes().get(at..).unwrap_or_default();

@@ -60,6 +60,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,
+        off_route: false,
         source: local,
     };
     (link, tunnel)

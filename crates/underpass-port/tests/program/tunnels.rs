@@ -111,6 +111,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
             ..via
         },
         underlay: via.lookup,
+        off_route: false,
         source: local,
     }
 }

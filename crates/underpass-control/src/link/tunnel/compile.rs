@@ -213,6 +213,12 @@ pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via
     (via_now(router, address, lookup), None)
 }
 
+/// Whether a tunnel's neighbour is its remote address, to which no route leads by the link that it is bound to.
+fn is_off_route(router: &Router, parameters: &tunnel::Tunnel, via: Via) -> bool {
+    let on_link = parameters.remote.is_ipv4() && via.resolved.is_some();
+    on_link && matches!(only_way(router, &outer_flow(router, parameters)), Err(NoWay::None))
+}
+
 /// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
 /// tunnel is bound to, or in none. Linux: `ip6_tnl_xmit_ctl`.
 fn may_send(router: &Router, parameters: &tunnel::Tunnel) -> bool {
@@ -342,6 +348,7 @@ pub(super) fn compile_tunnel(
         sixrd: six_rd(tunnel),
         via,
         underlay: underlay_lookup(router, parameters.link),
+        off_route: !given && is_off_route(router, parameters, via),
         // That of a VXLAN is chosen as if a route had given its addresses.
         source: outer_source(router, parameters, given || parameters.vxlan.is_some()),
     }
