@@ -284,3 +284,34 @@ for name, kinds in PAIRS.items():
         remembers=True,
         links=False,
     )
+for name, kind in {
+    "sit-fou": "type sit local 198.51.100.1 remote 198.51.100.2 encap fou encap-sport 7777 encap-dport 5555",
+    "gre-gue": "type gre local 198.51.100.1 remote 198.51.100.2 encap gue encap-sport 7777 encap-dport 5555",
+    "gre": "type gre local 198.51.100.1 remote 198.51.100.2",
+    "ip6tnl-fou": "type ip6tnl mode any local 2001:db8:2::1 remote 2001:db8:2::2 encap fou encap-sport 7777 encap-dport 5555",
+    "ip6gre": "type ip6gre local 2001:db8:2::1 remote 2001:db8:2::2",
+}.items():
+    Case(
+        f"tunnel/counts-behind-b6-{name}",
+        f"What a tunnel, {name}, and a SID count of packets that End.B6.Encaps or a policy has led there.",
+        BASE
+        + [
+            "ip link set p1 mtu 1400",
+            f"ip link add tun1 {kind}",
+            *(["ip link set tun1 addrgenmode none"] if not name.startswith("gre") else []),
+            "ip link set tun1 up",
+            "ip -6 route add fc00:f::/32 dev tun1",
+            f"ip -6 route add {SID}/128 encap seg6local action End.B6.Encaps srh segs fc00:f::1,fc00:b::1 count dev p0",
+            "ip -6 route add fc00:a::2/128 encap seg6local action End count dev p0",
+            "ip -6 route add 2001:db8:a0::/48 encap seg6 mode encap segs fc00:f::1 dev p0",
+        ],
+        [
+            (f"{what}, {size} bytes", ether(packet))
+            for size in (64, 1000)
+            for what, packet in [
+                ("End.B6.Encaps", routed(ip6(SID), [SID, NEXT], 1, udp(size - 48))),
+                ("End", routed(ip6("fc00:a::2"), ["fc00:a::2", "fc00:f::1"], 1, udp(size - 48))),
+                ("a policy", ip6("2001:db8:a0::1") / udp(size - 48)),
+            ]
+        ],
+    )

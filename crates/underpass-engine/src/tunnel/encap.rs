@@ -461,11 +461,13 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         notify_unreachable(path, view, meta, tunnel.link, trace);
     }
     let len = meta.packet.len();
+    let went_in = len.saturating_sub(heir.0);
     // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
-    // What counts is that, too.
+    // What counts is that, too, but in foo-over-UDP.
+    let in_udp = tunnel.config.udp.is_some() && !tunnel.kind.is_over_udp();
     let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
     let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-        0 => (heir, len.saturating_sub(heir.0)),
+        0 => (heir, went_in),
         within if whole => (heir, within),
         within => {
             let own = len.saturating_sub(within);
@@ -494,6 +496,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         meta.extra.flags |= OPAQUE;
     }
     meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
+    let counted = if in_udp { went_in } else { counted };
     meta.extra.tunnel = Some(id);
     meta.extra.outer = outer as u16;
     let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
