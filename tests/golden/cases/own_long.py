@@ -315,3 +315,19 @@ for name, kind in {
             ]
         ],
     )
+for name, kind in INTO.items():
+    Case(
+        f"tunnel/blackhole-{name}",
+        f"The outer packets of a tunnel, {name}, meet a blackhole: who hears of it.",
+        BASE
+        + [
+            "ip route add blackhole 198.18.0.0/16",
+            "ip -6 route add blackhole 2001:db8:98::/48",
+            "ip link add tun1 " + kind.replace("198.51.100.2", "198.18.0.1").replace("2001:db8:2::2", "2001:db8:98::1"),
+            *(["ip link set tun1 addrgenmode none"] if name != "gre" else []),
+            "ip link set tun1 up",
+            "ip route add 10.7.0.0/16 dev tun1",
+            "ip -6 route add 2001:db8:7::/48 dev tun1",
+        ],
+        [("IPv4", ether(ip4("10.7.0.1") / udp())), ("IPv6", ether(ip6("2001:db8:7::1") / udp())), ("IPv4, DF, long", ether(ip4("10.7.0.1", flags="DF") / udp(1480 - 28)))],
+    )

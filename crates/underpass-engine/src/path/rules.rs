@@ -63,7 +63,7 @@ pub(crate) fn look_slow<const COUNT: bool, T: Trace>(
         }
         // In IPv4 the network, not the host, is said to be unreachable.
         Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, IcmpError::NoRoute),
-        Err(discard) => path.discard(meta, discard),
+        Err(discard) => path.discard(view, meta, discard),
     }
 }
 

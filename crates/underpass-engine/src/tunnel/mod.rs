@@ -20,10 +20,13 @@ pub(crate) mod vxlan;
 
 use underpass_packet::ipv4;
 
+use crate::tables::TunnelKind;
 pub(crate) use crate::tunnel::behind::behind;
 pub(crate) use crate::tunnel::find::{is_local4, is_tunnelled, no_tunnel};
 pub(crate) use crate::tunnel::path_mtu::narrowed;
 pub(crate) use crate::tunnel::too_long::leave;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::view::View;
 
 /// Bits of a TOS or traffic class that are of ECN: RFC 3168 section 5.
 pub(crate) const ECN: u8 = 3;
@@ -51,6 +54,18 @@ pub(crate) fn ecn_inside(outer: u8, inner: u8) -> Option<u8> {
         (ECT_1, ECT_0) => Some(ECT_1),
         (_, inner) => Some(inner),
     }
+}
+
+/// Whether the sender of a packet in a tunnel hears that the outer one has met a blackhole. Linux: `ipip6_tunnel_xmit` and
+/// `ip6_tnl_xmit`, to which that is a way that is none; `ip_tunnel_xmit` tells nobody of any.
+#[cold]
+pub(crate) fn tells_of_blackhole(view: &View<'_>, meta: &PacketMeta) -> bool {
+    let tunnel = meta.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let is_six =
+        || meta.packet.bytes().get(usize::from(meta.extra.outer)).is_some_and(|first| first >> 4 == 6);
+    tunnel.is_some_and(|tunnel| {
+        tunnel.kind.is_over_ipv6() && !tunnel.kind.is_over_udp() || tunnel.kind == TunnelKind::Sit && is_six()
+    })
 }
 
 /// Whether an IPv4 packet says that it is not to be fragmented.

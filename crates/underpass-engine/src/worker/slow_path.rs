@@ -342,7 +342,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Switch(_) => Verdict::drop(DropReason::NoRoute),
             Action::OnLink(link) => Verdict::OnLink(*link),
             Action::Vrf(route) => enter_vrf(self, view, meta, (Some(id), route)),
-            Action::Discard(discard) => self.discard(meta, *discard),
+            Action::Discard(discard) => self.discard(view, meta, *discard),
         }
     }
 
@@ -436,8 +436,11 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// A route type that forwards nothing.
     #[inline(always)]
-    pub(crate) fn discard(&mut self, meta: &mut PacketMeta, discard: Discard) -> Verdict {
+    pub(crate) fn discard(&mut self, view: &View<'_>, meta: &mut PacketMeta, discard: Discard) -> Verdict {
         match discard {
+            Discard::Blackhole if meta.is(TUNNELLED) && tunnel::tells_of_blackhole(view, meta) => {
+                Verdict::error(DropReason::Blackhole, IcmpError::AddressUnreachable)
+            }
             Discard::Blackhole => Verdict::drop(DropReason::Blackhole),
             Discard::Unreachable => Verdict::error(DropReason::Unreachable, IcmpError::Unreachable),
             Discard::Prohibit => Verdict::error(DropReason::Prohibited, IcmpError::Prohibited),
