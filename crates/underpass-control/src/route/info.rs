@@ -134,13 +134,17 @@ impl Info {
 
     /// Whether its MTU is not to follow that of the link: `mtu lock`.
     pub fn locks_mtu(&self) -> bool {
-        self.metrics.as_ref().is_some_and(|metrics| metrics[RTAX_LOCK - 1] & 1 << RTAX_MTU != 0)
+        let locks = self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_LOCK - 1).copied());
+        locks.unwrap_or_default() & 1 << RTAX_MTU != 0
     }
 
     /// The same with another MTU.
     pub fn with_mtu(&self, mtu: u32) -> Self {
         let mut info = self.clone();
-        info.metrics.get_or_insert_with(|| Box::new([0; METRICS]))[RTAX_MTU - 1] = mtu;
+        let metrics = info.metrics.get_or_insert_with(|| Box::new([0; METRICS]));
+        if let Some(place) = metrics.get_mut(RTAX_MTU - 1) {
+            *place = mtu;
+        }
         info
     }
 
