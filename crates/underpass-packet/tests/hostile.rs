@@ -17,6 +17,8 @@ fn seed(name: &str) -> Vec<u8> {
         }
         // `GRE(proto=0x800,chksum_present=1,key_present=1,seqnum_present=1,key=0x01020304,seqence_number=7)/
         // Raw(b'abcde')` with a checksum
+        // `GENEVE(vni=0x123456,critical=1,options=[GeneveOptions(classid=0x102,type=0x80,data=b'0123')])/Ether()`
+        "geneve" => "024065581234560001028001303132330200000000010200000000029000",
         "gre" => "b00008001a2b000001020304000000076162636465",
         // Linux 6.12 behind `ip link add t0 type ipip … encap gue encap-csum encap-remcsum`
         "gue" => "02040001800000000014001a4500001f28c140004011fc080a0101010a01010210000035000b1621616263",

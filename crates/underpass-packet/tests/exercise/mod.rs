@@ -7,7 +7,7 @@
 use underpass_packet::{
     IntoBytes, arp,
     checksum::{self, Sum},
-    ethernet, gre, gue, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
+    ethernet, geneve, gre, gue, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
     mpls, ndisc, rpl, srh, tcp, udp, vlan, vxlan,
@@ -17,10 +17,11 @@ use underpass_packet::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 19] = [
+pub const ALL: [(&str, Exercise); 20] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
+    ("geneve", geneve),
     ("gre", gre),
     ("gue", gue),
     ("icmp_extension", icmp_extension),
@@ -503,6 +504,14 @@ pub fn ndisc(bytes: &[u8]) -> bool {
     if let Some(mac) = view.link_layer() {
         assert!(view.options().any(|option| option.value == mac));
     }
+    true
+}
+
+pub fn geneve(bytes: &[u8]) -> bool {
+    let Ok(read) = geneve::parse(bytes) else { return false };
+    assert!((geneve::LEN..=geneve::MAX_LEN).contains(&read.len) && read.len % 4 == 0);
+    // What is written has no options, and nothing reserved.
+    assert_eq!(bytes[2..7], geneve::header(read.vni, read.protocol)[2..7]);
     true
 }
 
