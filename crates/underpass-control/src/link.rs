@@ -155,14 +155,6 @@ impl Link {
         }
     }
 
-    /// The UDP port that it has open, and whether that is one of IPv6; `None`: of both. A `bareudp` has one while it is up, and so
-    /// does a VXLAN.
-    pub fn opened(&self) -> Option<(u16, Option<bool>)> {
-        let tunnel = self.tunnel.as_ref().filter(|_| self.up())?;
-        let bare = tunnel.parameters.bare.map(|bare| (bare.port, None));
-        bare.or_else(|| tunnel::vxlan::socket(tunnel).map(|(port, six, _)| (port, Some(six))))
-    }
-
     /// Whether it is a VXLAN.
     pub(crate) fn is_vxlan(&self) -> bool {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some())

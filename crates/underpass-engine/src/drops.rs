@@ -192,6 +192,10 @@ drops! {
     GueMalformed = "gue-malformed",
     /// A VXLAN header that is truncated, or with bits that have no meaning.
     VxlanMalformed = "vxlan-malformed",
+    /// A Geneve header that is truncated or of another version.
+    GeneveMalformed = "geneve-malformed",
+    /// A Geneve packet with options that a receiver must not pass over.
+    GeneveCritical = "geneve-critical",
     /// A control message of GUE.
     GueControl = "gue-control",
     /// A queue of a qdisc is full, or the worker has no buffer to queue it.

@@ -1,10 +1,12 @@
 //! `IFLA_INFO_DATA` of tunnel devices. Linux: `include/uapi/linux/if_tunnel.h`, `net/ipv4/{ip_tunnel_core,ipip,ip_gre}.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
 //!
-//! Devices of GRE have the `IFLA_GRE_*` attributes, [`bareudp`] and [`vxlan`] have their own, all others `IFLA_IPTUN_*`.
+//! Devices of GRE have the `IFLA_GRE_*` attributes, [`bareudp`], [`vxlan`] and [`geneve`] have their own, all others
+//! `IFLA_IPTUN_*`.
 
 mod attributes;
 pub mod bareudp;
+pub mod geneve;
 pub mod vxlan;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,6 +19,7 @@ use crate::{RequestError, fou};
 
 pub use attributes::{check_ethernet, parse, write, write_parameters, write_six_rd};
 pub use bareudp::BareUdp;
+pub use geneve::Geneve;
 pub use vxlan::Vxlan;
 
 /// `ARPHRD_NONE`: the hardware type of a GRE device with external metadata, and of `bareudp`.
@@ -43,11 +46,15 @@ pub enum Kind {
     BareUdp,
     /// Ethernet in UDP, over IPv4 or over IPv6 as its addresses are.
     Vxlan,
+    /// The same with another header.
+    Geneve,
+    /// That header with IPv4, IPv6 or MPLS inside: `innerprotoinherit`.
+    GeneveIp,
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 9] = [
+    /// All kinds. Of those with one name the first is what a request asks for, unless it says more.
+    pub const ALL: [Self; 11] = [
         Self::Ipip,
         Self::Sit,
         Self::Gre,
@@ -57,6 +64,8 @@ impl Kind {
         Self::Ip6GreTap,
         Self::BareUdp,
         Self::Vxlan,
+        Self::Geneve,
+        Self::GeneveIp,
     ];
 
     /// `IFLA_INFO_KIND`.
@@ -71,6 +80,7 @@ impl Kind {
             Self::Ip6GreTap => "ip6gretap",
             Self::BareUdp => "bareudp",
             Self::Vxlan => "vxlan",
+            Self::Geneve | Self::GeneveIp => "geneve",
         }
     }
 
@@ -79,7 +89,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether the outer header is IPv6. That of `bareudp` is what a route says, that of `vxlan` what its addresses say.
+    /// Whether the outer header is IPv6. That of `bareudp` is what a route says, that of `vxlan` and
+    /// `geneve` what their addresses say.
     pub const fn ipv6(self) -> bool {
         matches!(self, Self::Ip6Tnl | Self::Ip6Gre | Self::Ip6GreTap)
     }
@@ -91,7 +102,7 @@ impl Kind {
 
     /// Whether the device is an Ethernet one.
     pub const fn ethernet(self) -> bool {
-        matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan)
+        matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve)
     }
 
     /// Whether a device has a queue when it comes up: Linux's `IFF_NO_QUEUE` is not set.
@@ -105,10 +116,10 @@ impl Kind {
             Self::Ipip => libc::ARPHRD_TUNNEL,
             Self::Sit => libc::ARPHRD_SIT,
             Self::Gre => libc::ARPHRD_IPGRE,
-            Self::GreTap | Self::Ip6GreTap | Self::Vxlan => libc::ARPHRD_ETHER,
+            Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve => libc::ARPHRD_ETHER,
             Self::Ip6Tnl => libc::ARPHRD_TUNNEL6,
             Self::Ip6Gre => 823, // ARPHRD_IP6GRE
-            Self::BareUdp => ARPHRD_NONE,
+            Self::BareUdp | Self::GeneveIp => ARPHRD_NONE,
         }
     }
 
@@ -118,7 +129,8 @@ impl Kind {
             Self::Ipip => matches!(protocol, 0 | 4 | 137),
             Self::Sit => matches!(protocol, 0 | 4 | 41 | 137),
             Self::Ip6Tnl => matches!(protocol, 0 | 4 | 41),
-            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp | Self::Vxlan => true,
+            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp => true,
+            Self::Vxlan | Self::Geneve | Self::GeneveIp => true,
         }
     }
 }
@@ -286,6 +298,8 @@ pub struct Tunnel {
     pub bare: Option<BareUdp>,
     /// What makes it a VXLAN, if it is one.
     pub vxlan: Option<Vxlan>,
+    /// What makes it a Geneve device, if it is one.
+    pub geneve: Option<Geneve>,
 }
 
 impl Tunnel {
@@ -306,7 +320,8 @@ impl Tunnel {
                 Kind::Ipip => 4,
                 Kind::Sit => 41,
                 Kind::Gre | Kind::GreTap => 47,
-                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan => 0,
+                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => 0,
+                Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => 0,
             },
             input_flags: 0,
             output_flags: 0,
@@ -319,6 +334,7 @@ impl Tunnel {
             flags: 0,
             bare: None,
             vxlan: None,
+            geneve: None,
         }
     }
 

@@ -75,13 +75,6 @@ impl Dump for PortDump {
     }
 }
 
-/// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
-pub(crate) fn check_free(router: &Router, port: u16) -> Result<(), RequestError> {
-    let opened = |link: &crate::Link| link.opened().is_some_and(|(own, _)| own == port);
-    let taken = is_taken(router, port, None) || router.links.iter().any(opened);
-    if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
-}
-
 /// Whether foo-over-UDP has a port; `six`: of which family, `None` for either.
 pub(crate) fn is_taken(router: &Router, port: u16, six: Option<bool>) -> bool {
     let mut own = router.fou.iter().map(|other| &other.socket);
@@ -103,7 +96,7 @@ fn check_fou(router: &Router, config: &Config) -> Result<(), RequestError> {
     }
     let six = local.is_ipv6();
     let opened = |link: &crate::Link| {
-        link.opened().is_some_and(|(port, family)| port == socket.port && family.is_none_or(|own| own == six))
+        link.opened().is_some_and(|own| own.port == socket.port && own.six.is_none_or(|own| own == six))
     };
     if router.fou.iter().any(|other| collide(socket, &other.socket)) || router.links.iter().any(opened) {
         return Err(RequestError::errno(EADDRINUSE));

@@ -206,7 +206,7 @@ fn mode_of(link: &Link) -> u8 {
     const RANDOM: u8 = 3;
     match link.kind {
         _ if !link.eui64 => NONE,
-        LinkKind::Tunnel(tunnel::Kind::BareUdp) if link.activated => RANDOM,
+        LinkKind::Tunnel(tunnel::Kind::BareUdp | tunnel::Kind::GeneveIp) if link.activated => RANDOM,
         _ => EUI64,
     }
 }

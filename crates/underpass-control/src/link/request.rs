@@ -6,14 +6,14 @@ use libc::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
     IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
 };
-use underpass_netlink::tunnel::check_ethernet;
+use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
 use super::bridge::Flush;
 use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
 use super::proxied::{change_tunnel, delete_devices, is_made, set_master};
-use super::tunnel::vxlan;
+use super::tunnel::{geneve, port, vxlan};
 use super::{Link, LinkKind, bridge, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
 use crate::events::Cause;
@@ -128,11 +128,14 @@ impl<'a> Wanted<'a> {
     }
 
     /// What a kind asks of address and MTU, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
-    /// `ipgre_tap_validate`, `vxlan_validate`.
+    /// `ipgre_tap_validate`, `vxlan_validate`, `geneve_validate`.
     fn validate(&self) -> Result<(), RequestError> {
         if self.kind.as_deref() == Some("vxlan") {
             let [address, mtu] = [libc::IFLA_ADDRESS, libc::IFLA_MTU].map(|kind| self.attributes.get(kind));
             return vxlan::validate(address.as_ref(), mtu.as_ref());
+        }
+        if self.kind.as_deref() == Some("geneve") {
+            return vxlan::validate_address(self.attributes.get(libc::IFLA_ADDRESS).as_ref());
         }
         let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) else { return Ok(()) };
         match self.kind.as_deref() {
@@ -187,7 +190,8 @@ impl<'a> Wanted<'a> {
         if let Some(families) = &families {
             addr_gen_mode(families, &link)?;
         }
-        let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet());
+        // Geneve without frames has an Ethernet device's functions, and none of its addresses is shown.
+        let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet() && kind != Kind::GeneveIp);
         let mac = |attribute: Attribute<'_>| {
             if layer3 {
                 return Err(RequestError::errno(EOPNOTSUPP));
@@ -205,7 +209,10 @@ impl<'a> Wanted<'a> {
             bridge::set_mac(&mut link);
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
-            let (min, max) = mtu_bounds(&link);
+            let (min, mut max) = mtu_bounds(&link);
+            if new {
+                max = geneve::first_max_mtu(&link).unwrap_or(max);
+            }
             link.mtu = mtu.u32();
             if link.mtu > i32::MAX as u32 || link.mtu < min {
                 return Err(RequestError::new(EINVAL, "mtu less than device minimum"));
@@ -255,14 +262,14 @@ impl<'a> Wanted<'a> {
             }
         }
         if opens {
-            vxlan::check_port(router, &link)?;
+            port::check_port(router, &link)?;
         }
         Ok(link)
     }
 
-    /// Whether a `bareudp` or a VXLAN opens its UDP port because it comes up.
+    /// Whether a device opens its UDP port because it comes up.
     pub fn opens(&self, link: &Link) -> bool {
-        vxlan::opens_port(link) && self.rises(link)
+        port::opens_port(link) && self.rises(link)
     }
 
     /// Whether the link comes up by it.

@@ -1,9 +1,11 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
-//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/{bareudp,vxlan}`.
+//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/{bareudp,geneve,vxlan}`.
 
 pub(crate) mod compile;
 pub(crate) mod fallback;
+pub(crate) mod geneve;
 mod ioctl;
+pub(crate) mod port;
 pub(crate) mod publish;
 mod request;
 pub(crate) mod save;
@@ -11,6 +13,7 @@ pub(crate) mod underlay;
 pub(crate) mod vxlan;
 
 pub use ioctl::tunnel_ioctl;
+pub use port::Socket;
 pub(super) use request::{change, create};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,8 +71,12 @@ impl Tunnel {
         let ethernet = if parameters.kind.ethernet() { ETHERNET } else { 0 };
         // The kind of encapsulation was checked when it was set.
         let encap = self.encap.length().unwrap_or(0);
-        let vxlan = if parameters.vxlan.is_some() { vxlan::HEADERS } else { 0 };
-        parameters.ip_length() + parameters.gre_length() + encap + vxlan + ethernet
+        let own = match (parameters.vxlan, parameters.geneve) {
+            (Some(_), _) => vxlan::HEADERS,
+            (_, Some(_)) => geneve::HEADERS,
+            (None, None) => 0,
+        };
+        parameters.ip_length() + parameters.gre_length() + encap + own + ethernet
     }
 
     /// Bytes of what Linux counts as the link layer of its packets: of ip6gretap all outer headers, of others the outer
@@ -149,7 +156,8 @@ impl Tunnel {
                 key(own) == key(other)
             }
             Kind::Ip6Gre | Kind::Ip6GreTap => own.input_key == other.input_key,
-            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl | Kind::BareUdp | Kind::Vxlan => true,
+            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl => true,
+            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => true,
         }
     }
 
@@ -166,7 +174,8 @@ impl Tunnel {
         let least = match self.parameters.kind {
             Kind::Ipip | Kind::Gre | Kind::Ip6Gre => 0,
             Kind::Sit => LEAST6,
-            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl | Kind::BareUdp | Kind::Vxlan => LEAST,
+            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl => LEAST,
+            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => LEAST,
         };
         (least, self.max_mtu)
     }
@@ -179,7 +188,7 @@ impl Tunnel {
         let parameters = &self.parameters;
         let (least, most) = match parameters.kind {
             // What a VXLAN takes is for the link below to say.
-            Kind::Sit | Kind::BareUdp | Kind::Vxlan => return Ok(()),
+            Kind::Sit | Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => return Ok(()),
             Kind::Ipip | Kind::Gre | Kind::GreTap => (LEAST, MOST - self.overhead()),
             Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => match parameters.protocol {
                 41 => (LEAST6, MOST6),
@@ -203,7 +212,7 @@ impl Tunnel {
     /// Of a layer-3 device its ends, which are its hardware address and its broadcast address. They are empty where it has
     /// none.
     pub(super) fn ends(&self) -> Option<[Vec<u8>; 2]> {
-        if self.parameters.bare.is_some() {
+        if matches!(self.parameters.kind, Kind::BareUdp | Kind::GeneveIp) {
             return Some(Default::default());
         }
         let ends = [self.parameters.local, self.parameters.remote].map(|address| match address {
@@ -216,7 +225,8 @@ impl Tunnel {
     /// `IFLA_LINK`: the link that it is bound to, of kinds that can be.
     pub(super) fn lower(&self) -> Option<u32> {
         let parameters = &self.parameters;
-        (parameters.bare.is_none() && parameters.vxlan.is_none()).then_some(parameters.link)
+        let bound = !matches!(parameters.kind, Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp);
+        bound.then_some(parameters.link)
     }
 
     /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
@@ -310,7 +320,7 @@ struct Published {
     next_hop: Option<NextHopKey>,
     /// What the last compilation made.
     compiled: underpass_engine::tables::Tunnel,
-    /// The UDP ports that it has open: of a `bareudp` or a VXLAN.
+    /// The UDP ports that it has open: of a `bareudp`, a VXLAN or a Geneve device.
     ports: Vec<FouPortId>,
 }
 
@@ -356,6 +366,7 @@ pub(super) fn first_flags(parameters: &tunnel::Tunnel) -> i32 {
     match parameters.kind {
         kind if kind.ethernet() => IFF_BROADCAST | IFF_MULTICAST,
         Kind::BareUdp => IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST,
+        Kind::GeneveIp => IFF_POINTOPOINT | IFF_NOARP,
         Kind::Gre if parameters.remote.is_multicast() && !parameters.external => IFF_BROADCAST | to_point,
         kind if kind.ipv6() => IFF_NOARP,
         _ => IFF_NOARP | to_point,

@@ -89,11 +89,11 @@ impl KeptFrames {
             .fou_ports()
             .map(|port| (matches!(port.socket.addresses, fou::Addresses::V6 { .. }), port.socket.port));
         let opened = router.links().filter_map(Link::opened);
-        let of_ports = of_fou.chain(opened.flat_map(|(port, only)| {
+        let of_ports = of_fou.chain(opened.flat_map(|socket| {
             [false, true]
                 .into_iter()
-                .filter(move |six| only.is_none_or(|only| only == *six))
-                .map(move |six| (six, port))
+                .filter(move |six| socket.six.is_none_or(|only| only == *six))
+                .map(move |six| (six, socket.port))
         }));
         let of_ports = of_ports.flat_map(|(ipv6, port)| {
             let claim = move |protocol, port| Claim { ipv6, protocol, port, quoted: false };
@@ -136,7 +136,7 @@ pub(super) const fn protocols_of(kind: tunnel::Kind) -> &'static [u8] {
         Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
         Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6, protocol::MPLS],
         Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
-        Kind::BareUdp | Kind::Vxlan => &[],
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => &[],
     }
 }
 
@@ -149,11 +149,13 @@ fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
     let bare = tunnel.parameters.bare.into_iter().flat_map(|bare| {
         [false, true].map(|ipv6| Claim { ipv6, protocol: protocol::UDP, port: bare.port, quoted: true })
     });
-    let vxlan = tunnel.parameters.vxlan.map(|vxlan| {
+    let of_vxlan = tunnel.parameters.vxlan.map(|vxlan| vxlan.port);
+    let of_network = of_vxlan.or(tunnel.parameters.geneve.map(|geneve| geneve.port));
+    let network = of_network.map(|port| {
         let ipv6 = tunnel.parameters.remote.is_ipv6();
-        Claim { ipv6, protocol: protocol::UDP, port: vxlan.port, quoted: true }
+        Claim { ipv6, protocol: protocol::UDP, port, quoted: true }
     });
     let plain =
         protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
-    plain.chain(datagrams).chain(bare).chain(vxlan)
+    plain.chain(datagrams).chain(bare).chain(network)
 }

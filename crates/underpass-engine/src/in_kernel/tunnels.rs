@@ -157,7 +157,7 @@ impl Records {
             let payload = match fou.payload {
                 FouPayload::Protocol(protocol) => u64::from(protocol) << 8,
                 FouPayload::Gue => 1,
-                FouPayload::Device(_) | FouPayload::Vxlan => return None,
+                FouPayload::Device(_) | FouPayload::Vxlan | FouPayload::Geneve => return None,
             };
             let mut record = vec![payload | u64::from(fou.ipv6) << 16];
             match fou.local {

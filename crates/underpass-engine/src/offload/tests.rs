@@ -21,6 +21,8 @@ enum Around {
     Gue(bool, u8),
     /// UDP, a VXLAN header and an Ethernet header.
     Vxlan(bool),
+    /// UDP, a Geneve header with so many words of options, and an Ethernet header.
+    Geneve(bool, u8),
     /// With these flags.
     Gre(u8),
     /// An Ethernet header behind IPv6.
@@ -86,7 +88,12 @@ fn build(stack: &[Around], protocol: u8, upper: &[u8], index: u16) -> Vec<u8> {
                 let next = if header.is_empty() { inside } else { 43 };
                 ([ip6(len + header.len(), next), header].concat(), 41)
             }
-            Around::Fou(with) | Around::Gue(with, _) | Around::Vxlan(with) => {
+            Around::Fou(with) | Around::Gue(with, _) | Around::Vxlan(with) | Around::Geneve(with, _) => {
+                if let Around::Geneve(_, words) = *around {
+                    let own = [words, 0, 0x65, 0x58, 0x12, 0x34, 0x56, 0];
+                    let options = vec![0x5a; 4 * usize::from(words)];
+                    bytes = [&own[..], &options, &link(inside), &bytes].concat();
+                }
                 if let Around::Vxlan(_) = *around {
                     bytes = [&[8, 0, 0, 0, 0x12, 0x34, 0x56, 0][..], &link(inside), &bytes].concat();
                 }
@@ -176,6 +183,8 @@ fn stack() -> impl Strategy<Value = Vec<Around>> {
         (any::<bool>(), 0..30_u8).prop_map(|(with, words)| vec![Around::Ip6, Around::Gue(with, words)]),
         any::<bool>().prop_map(|with| vec![Around::Ip4, Around::Vxlan(with)]),
         any::<bool>().prop_map(|with| vec![Around::Ip6, Around::Vxlan(with)]),
+        (any::<bool>(), 0..64_u8).prop_map(|(with, words)| vec![Around::Ip4, Around::Geneve(with, words)]),
+        (any::<bool>(), 0..64_u8).prop_map(|(with, words)| vec![Around::Ip6, Around::Geneve(with, words)]),
         gre().prop_map(|gre| vec![Around::Ip4, gre]),
         (any::<bool>(), gre()).prop_map(|(with, gre)| vec![Around::Ip4, Around::Fou(with), gre]),
         (any::<bool>(), gre()).prop_map(|(with, gre)| vec![
@@ -358,7 +367,7 @@ proptest! {
     fn found_and_finished(
         stack in stack().prop_filter("UDP in UDP is not looked into, nor checksums over checksums", |stack| {
             !stack.iter().any(|around| match around {
-                Around::Fou(_) | Around::Gue(..) | Around::Vxlan(_) => true,
+                Around::Fou(_) | Around::Gue(..) | Around::Vxlan(_) | Around::Geneve(..) => true,
                 Around::Gre(flags) => flags & 0x80 != 0,
                 _ => false,
             })

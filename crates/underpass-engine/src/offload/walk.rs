@@ -3,7 +3,7 @@
 use underpass_packet::checksum::Sum;
 use underpass_packet::gue::Content;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{ethernet, gre, gue, ipv4, ipv6, mpls, protocol, srh, vxlan};
+use underpass_packet::{ethernet, geneve, gre, gue, ipv4, ipv6, mpls, protocol, srh, vxlan};
 
 use super::UDP_LEN;
 
@@ -148,7 +148,7 @@ impl Walk {
     }
 
     /// Goes on behind a UDP header with something of ours inside: IP, or else what leads to `stop` of a GUE header, a
-    /// GRE header, labels and a VXLAN header. Nothing in the datagram says which of them it is.
+    /// GRE header, labels, a VXLAN header and a Geneve header. Nothing in the datagram says which of them it is.
     fn down_from_udp(&mut self, frame: &[u8], at: usize, stop: Option<usize>) -> Option<()> {
         let rest = frame.get(at..)?;
         if let Some(inside) = of_nibble(*rest.first()?) {
@@ -162,7 +162,9 @@ impl Walk {
             _ => None,
         });
         let in_vxlan = vxlan::parse(rest).ok().map(|_| (at + vxlan::LEN, protocol::ETHERNET));
-        let ways = [behind_gue, Some((at, protocol::GRE)), Some((at, protocol::MPLS)), in_vxlan];
+        let in_geneve =
+            geneve::parse(rest).ok().and_then(|own| Some((at + own.len, of_ethertype(own.protocol)?)));
+        let ways = [behind_gue, Some((at, protocol::GRE)), Some((at, protocol::MPLS)), in_vxlan, in_geneve];
         ways.into_iter().flatten().find_map(|(at, inside)| {
             let mut walk = self.clone();
             walk.down(frame, at, inside, stop)?;

@@ -47,7 +47,7 @@ pub use rule::*;
 pub use srv6::*;
 pub use tc_action::*;
 pub use tunnel::*;
-pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_vxlan};
+pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_geneve, of_vxlan};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
 pub use vlan::{Vlan, Vlans};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp, vxlan};
+use underpass_packet::{IntoBytes, ethernet, geneve, gre, ipv4, ipv6, protocol, udp, vxlan};
 
 use crate::limiter::Nanos;
 
@@ -251,7 +251,7 @@ impl StoredTunnel {
 
 /// Whether a tunnel takes such packets.
 fn takes(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
-    if tunnel.kind.has_gre() || tunnel.kind.is_vxlan() {
+    if tunnel.kind.has_gre() || tunnel.kind.carries_frames() {
         return tunnel.kind.carries_frames() == (inside == InnerProtocol::Frame);
     }
     match (tunnel.mode, inside) {
@@ -363,6 +363,9 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         }
         if let Some(vxlan) = &tunnel.vxlan {
             header.extend(vxlan::header(vxlan.vni));
+        }
+        if let Some(geneve) = &tunnel.geneve {
+            header.extend(geneve::header(geneve.vni, ethertype));
         }
         if outer.checksum {
             open |= UDP_SUM;

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{LinkId, LookupId, NextHopId, TunnelId, Via, Vxlan};
 
-/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp|vxlan`, or what a route puts
-/// before its packets by such a device.
+/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp|vxlan|geneve`, or what
+/// a route puts before its packets by such a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// The device: counts what goes through, and says whether it is up, its MTU, and where what comes out is looked up.
@@ -46,10 +46,12 @@ pub struct Tunnel {
     pub copies_dscp: bool,
     /// Over IPv6: what comes in may have a source that is the router's own (`allow-localremote`).
     pub allows_local_remote: bool,
-    /// `encap fou|gue`, `bareudp` and `vxlan`: outer packets are UDP datagrams.
+    /// `encap fou|gue`, `bareudp`, `vxlan` and `geneve`: outer packets are UDP datagrams.
     pub udp: Option<TunnelUdp>,
     /// What makes it a VXLAN, if it is one.
     pub vxlan: Option<Vxlan>,
+    /// What makes it a Geneve device, if it is one.
+    pub geneve: Option<Geneve>,
     /// `sit` without a remote address: where IPv6 destinations have an IPv4 address inside.
     pub sixrd: Option<Sixrd>,
     /// Where outer packets go: the remote address, looked up in the tables of the underlay. With an unspecified address
@@ -78,6 +80,15 @@ impl Tunnel {
     pub(crate) fn has_foreign_local(&self) -> bool {
         self.kind == TunnelKind::Ip6tnl && !self.local.is_unspecified() && self.source.is_unspecified()
     }
+}
+
+/// What makes a tunnel one of Geneve: RFC 8926. It is found by these, its port and its remote address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geneve {
+    /// The network identifier (VNI), of 24 bits.
+    pub vni: u32,
+    /// Whether datagrams over IPv6 without a checksum are taken: `udp6zerocsumrx`, RFC 6935.
+    pub takes_unsummed: bool,
 }
 
 /// TTL of an outer header that inherits from what has none: Linux's `ip_default_ttl`.
@@ -109,6 +120,14 @@ pub enum TunnelKind {
     Vxlan,
     /// The same over IPv6.
     Vxlan6,
+    /// IPv4, UDP and a Geneve header (`geneve`), with Ethernet frames inside: RFC 8926.
+    Geneve,
+    /// The same over IPv6.
+    Geneve6,
+    /// The same over IPv4 with packets inside (`innerprotoinherit`).
+    GeneveIp,
+    /// And over IPv6.
+    GeneveIp6,
 }
 
 impl TunnelKind {
@@ -124,13 +143,23 @@ impl TunnelKind {
             Self::Ip6gretap => "ip6gretap",
             Self::Bareudp | Self::Bareudp6 => "bareudp",
             Self::Vxlan | Self::Vxlan6 => "vxlan",
+            Self::Geneve | Self::Geneve6 | Self::GeneveIp | Self::GeneveIp6 => "geneve",
         }
     }
 
     /// Whether the outer header is IPv6.
     #[inline(always)]
     pub const fn is_over_ipv6(self) -> bool {
-        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap | Self::Bareudp6 | Self::Vxlan6)
+        matches!(
+            self,
+            Self::Ip6tnl
+                | Self::Ip6gre
+                | Self::Ip6gretap
+                | Self::Bareudp6
+                | Self::Vxlan6
+                | Self::Geneve6
+                | Self::GeneveIp6
+        )
     }
 
     /// Whether it is `bareudp`.
@@ -145,10 +174,16 @@ impl TunnelKind {
         matches!(self, Self::Vxlan | Self::Vxlan6)
     }
 
+    /// Whether it is one of Geneve.
+    #[inline(always)]
+    pub const fn is_geneve(self) -> bool {
+        matches!(self, Self::Geneve | Self::Geneve6 | Self::GeneveIp | Self::GeneveIp6)
+    }
+
     /// Whether its headers are those of UDP and of its own, whatever else may be put into UDP.
     #[inline(always)]
     pub const fn is_over_udp(self) -> bool {
-        self.is_bare_udp() || self.is_vxlan()
+        self.is_bare_udp() || self.is_vxlan() || self.is_geneve()
     }
 
     /// Whether there is a GRE header.
@@ -160,7 +195,10 @@ impl TunnelKind {
     /// Whether Ethernet frames are inside.
     #[inline(always)]
     pub const fn carries_frames(self) -> bool {
-        matches!(self, Self::Gretap | Self::Ip6gretap | Self::Vxlan | Self::Vxlan6)
+        matches!(
+            self,
+            Self::Gretap | Self::Ip6gretap | Self::Vxlan | Self::Vxlan6 | Self::Geneve | Self::Geneve6
+        )
     }
 }
 
@@ -324,8 +362,7 @@ impl TunnelRoute {
     }
 }
 
-/// A port that takes UDP datagrams with packets inside: of `ip fou add`, or of a `bareudp` or
-/// `vxlan`.
+/// A port that takes UDP datagrams with packets inside: of `ip fou add`, or of a `bareudp`, `vxlan` or `geneve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FouPort {
     /// The port, not 0.
@@ -353,4 +390,13 @@ pub enum FouPayload {
     Device(TunnelId),
     /// A frame of the VXLAN that its header names.
     Vxlan,
+    /// What is of the Geneve device that its header and its source name.
+    Geneve,
+}
+
+impl FouPayload {
+    /// Whether it is that of devices, which are in a routing instance themselves.
+    pub(crate) const fn is_of_device(self) -> bool {
+        matches!(self, Self::Device(_) | Self::Vxlan | Self::Geneve)
+    }
 }

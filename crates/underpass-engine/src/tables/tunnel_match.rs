@@ -73,6 +73,9 @@ pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
     if let (Some(vxlan), Some(udp)) = (&tunnel.vxlan, tunnel.udp) {
         return Some((Class::Both, of_vxlan(vxlan.vni, udp.destination_port)));
     }
+    if let (Some(geneve), Some(udp)) = (&tunnel.geneve, tunnel.udp) {
+        return Some((Class::Both, of_geneve(geneve.vni, udp.destination_port, tunnel.remote)));
+    }
     let class = Class::of(tunnel)?;
     let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
     let tunnel_match = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
@@ -82,6 +85,11 @@ pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
 /// What a VXLAN is found by: its network and its port, whatever addresses a datagram has.
 pub(crate) const fn of_vxlan(vni: u32, port: u16) -> TunnelMatch {
     TunnelMatch { local: port as u128, remote: 0, key: Some(vni) }
+}
+
+/// What a Geneve device is found by: its network, its port and where a datagram is from. Linux: `geneve_lookup`.
+pub(crate) fn of_geneve(vni: u32, port: u16, remote: IpAddr) -> TunnelMatch {
+    TunnelMatch { local: port.into(), remote: bits(remote), key: Some(vni) }
 }
 
 /// Over IPv6 no key is key 0, as in Linux.

@@ -314,7 +314,7 @@ impl TunnelTable {
                 && fou.peer.is_none_or(|peer| peer == (source, source_port))
                 && ingress.is(fou.bound)
                 // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
-                && (fou.bound.is_some() || !ingress.in_vrf || matches!(fou.payload, FouPayload::Device(_) | FouPayload::Vxlan));
+                && (fou.bound.is_some() || !ingress.in_vrf || fou.payload.is_of_device());
             let score = u32::from(!fou.local.is_unspecified())
                 + 2 * u32::from(fou.peer.is_some())
                 + u32::from(fou.bound.is_some());

@@ -180,7 +180,7 @@ impl<A: Family> OuterFast<A> {
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,
-            FouPayload::Device(_) | FouPayload::Vxlan => return None,
+            FouPayload::Device(_) | FouPayload::Vxlan | FouPayload::Geneve => return None,
             FouPayload::Gue => match *bytes.get(self.at..)?.first_chunk::<GUE>()? {
                 [0, protocol, 0, 0] => {
                     self.at += GUE;
@@ -403,7 +403,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
             return Verdict::drop(DropReason::TunnelSource);
         }
     }
-    if let Err(reason) = check(&meta.packet, tunnel, outer, &found) {
+    if let Err(reason) = check(view, &meta.packet, tunnel, outer, &found) {
         return refuse(reason);
     }
     trace.step(Event::Behaviour(tunnel.kind.name()), &meta.packet);
@@ -414,14 +414,15 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
     let other = if taken { 0 } else { protocol_of(&meta.packet, tunnel, outer) };
     let id = if tunnel.classifies_ingress { key_of(&meta.packet, tunnel, outer) } else { 0 };
-    let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, at) } else { (0, 0) };
+    let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, outer.at) } else { (0, 0) };
     meta.packet.pull(at);
     if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
         return refuse(reason);
     }
     // Linux counts the header of the frame by one of the two devices of GRE only.
     let uncounted = match tunnel.kind {
-        TunnelKind::Ip6gretap | TunnelKind::Vxlan | TunnelKind::Vxlan6 => ethernet::Header::LEN,
+        TunnelKind::Gretap => 0,
+        kind if kind.carries_frames() => ethernet::Header::LEN,
         _ => 0,
     };
     let bytes = meta.packet.len().saturating_sub(uncounted) as u64;

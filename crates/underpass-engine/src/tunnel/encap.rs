@@ -405,7 +405,8 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     let bytes = meta.packet.bytes();
     let six = heir.1 == ethernet::IPV6;
     // It looks at the end of the device, which has none where a route says it.
-    let own = tunnel.kind.is_over_ipv6() && !matches!(tunnel.config.role, TunnelRole::Route { .. });
+    let asks = tunnel.kind.is_over_ipv6() && !tunnel.kind.is_over_udp();
+    let own = asks && !matches!(tunnel.config.role, TunnelRole::Route { .. });
     if six && own && is_from_remote(tunnel, bytes.get(heir.0 + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
     }
@@ -492,7 +493,8 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     // Linux: `skb_scrub_packet`.
     note_input(view, &mut meta.packet, None);
     // A frame that goes on between bridges has no sender to tell anything.
-    if inside == InnerProtocol::Mpls || tunnel.kind.is_vxlan() && meta.extra.unrouted {
+    let is_network = tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
+    if inside == InnerProtocol::Mpls || is_network && meta.extra.unrouted {
         meta.extra.flags |= OPAQUE;
     }
     meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;

@@ -15,6 +15,7 @@ use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode, TunnelRole,
 };
+use crate::tunnel::geneve;
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
@@ -190,6 +191,7 @@ pub(crate) fn ingress_of(view: &View<'_>, meta: &PacketMeta) -> Ingress {
 
 /// What Linux's receivers check before they take a packet.
 pub(crate) fn check(
+    view: &View<'_>,
     packet: &Packet,
     tunnel: &StoredTunnel,
     outer: &Outer,
@@ -209,6 +211,9 @@ pub(crate) fn check(
                 return Err(DropReason::TunnelSequence);
             }
         }
+    }
+    if tunnel.kind.is_geneve() {
+        geneve::check(view, bytes, tunnel, outer, found)?;
     }
     if tunnel.kind.is_bare_udp() {
         let least = match found.inside {

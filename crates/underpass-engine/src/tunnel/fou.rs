@@ -1,5 +1,5 @@
-//! Foo-over-UDP, GUE, `bareudp` and VXLAN: what is inside a datagram for one of their ports. Linux: `fou_udp_recv`,
-//! `gue_udp_recv`, `bareudp_udp_encap_recv`, `vxlan_rcv`.
+//! Foo-over-UDP, GUE, `bareudp`, VXLAN and Geneve: what is inside a datagram for one of their ports. Linux: `fou_udp_recv`,
+//! `gue_udp_recv`, `bareudp_udp_encap_recv`, `vxlan_rcv`, `geneve_udp_encap_recv`.
 
 use std::net::IpAddr;
 
@@ -13,6 +13,7 @@ use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, Tu
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
 use crate::tunnel::find::{Found, Outer};
+use crate::tunnel::geneve;
 use crate::tunnel::vxlan::{device_of, learn};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
@@ -39,13 +40,14 @@ pub(crate) enum Taken<'a> {
     Nothing,
     /// What is inside has another outer header, or a tunnel of its own.
     Headers,
-    /// It is a `bareudp`'s, or a VXLAN's.
+    /// It is a `bareudp`'s, a VXLAN's or a Geneve device's.
     All(Found<'a>),
-    /// It is for the `bareudp` that this link is, which does not carry it.
+    /// It is for the `bareudp` or the Geneve device that this link is, which does not carry it.
     Refused(LinkId),
 }
 
-/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP, a `bareudp` or a VXLAN.
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP, a `bareudp`, a VXLAN or a Geneve device.
+/// Of the latter `outer` is then said to end before their own header.
 pub(crate) fn take_datagram<'a>(
     view: &View<'a>,
     packet: &mut Packet,
@@ -80,6 +82,10 @@ pub(crate) fn take_datagram<'a>(
         }
     }
     let (at, len) = (outer.at + udp::Header::LEN, inside.len());
+    // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
+    let is_elsewhere = |tunnel: &StoredTunnel| {
+        view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay)
+    };
     let mut own_len = 0;
     let mut complete = None;
     let mut device = None;
@@ -97,8 +103,7 @@ pub(crate) fn take_datagram<'a>(
         FouPayload::Device(id) => {
             let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
             let tunnel = tunnel.ok_or(DropReason::LinkDown)?;
-            // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
-            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay) {
+            if is_elsewhere(tunnel) {
                 return Ok(Taken::Nothing);
             }
             device = Some((tunnel, bare(tunnel.mode, inside.first().map(|first| first >> 4))));
@@ -106,8 +111,7 @@ pub(crate) fn take_datagram<'a>(
         }
         FouPayload::Vxlan => {
             let tunnel = device_of(view, outer, ingress, (destination.1, inside))?;
-            // As above.
-            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay) {
+            if is_elsewhere(tunnel) {
                 return Ok(Taken::Nothing);
             }
             let frame = inside.get(vxlan::LEN..).unwrap_or_default();
@@ -116,19 +120,32 @@ pub(crate) fn take_datagram<'a>(
             device = Some((tunnel, Some((InnerProtocol::Frame, true))));
             protocol::UDP
         }
+        FouPayload::Geneve => {
+            let (tunnel, own) = geneve::device_of(view, outer, ingress, (destination.1, inside))?;
+            if is_elsewhere(tunnel) {
+                return Ok(Taken::Nothing);
+            }
+            let takes_unsummed = tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
+            if !header.has_checksum() && outer.source.is_ipv6() && !takes_unsummed {
+                return Err(DropReason::TunnelChecksum);
+            }
+            own_len = own.len;
+            device = Some((tunnel, geneve::inside_of(tunnel, &own, inside)));
+            protocol::UDP
+        }
     };
     packet.truncate(at + len);
     if packet.offload().is_some_and(|offload| offload.start < at + own_len) {
         // It was that of the datagram.
         packet.clear_offload();
     }
-    outer.at = at + own_len;
+    outer.at = if device.is_some() { at } else { at + own_len };
     if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + own_len..)) {
         remote.complete(inside).map_err(|_| DropReason::GueMalformed)?;
     }
     let Some((tunnel, inside)) = device else { return Ok(Taken::Headers) };
     Ok(match inside {
-        Some((inside, taken)) => Taken::All(Found { tunnel, inside, at: outer.at, taken }),
+        Some((inside, taken)) => Taken::All(Found { tunnel, inside, at: at + own_len, taken }),
         None => Taken::Refused(tunnel.link),
     })
 }
@@ -147,10 +164,9 @@ fn bare(mode: TunnelMode, version: Option<u8>) -> Option<(InnerProtocol, bool)> 
     }
 }
 
-/// The ports of a `bareudp`'s or a VXLAN's datagram, in which a packet begins at `at`.
+/// The ports of a datagram of a `bareudp` or the like, of which the payload begins at `at`.
 pub(crate) fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u16, u16) {
-    let own = if tunnel.kind.is_vxlan() { vxlan::LEN } else { 0 };
-    let udp = at.checked_sub(udp::Header::LEN + own).and_then(|at| packet.bytes().get(at..));
+    let udp = at.checked_sub(udp::Header::LEN).and_then(|at| packet.bytes().get(at..));
     match udp.map(udp::Header::ref_from_prefix) {
         Some(Ok((header, _))) if tunnel.kind.is_over_udp() => {
             (header.source_port.get(), header.destination_port.get())

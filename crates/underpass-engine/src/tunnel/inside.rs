@@ -32,14 +32,19 @@ impl Inside {
         let (mut at, mut ethertype) = (ethernet::Header::LEN, type_of(bytes));
         if is_tag(ethertype) {
             // Linux: the network header is behind the first tag, whatever is there. `skb_protocol` is behind all, but over IPv4
-            // it is looked for too late, when GRE's header is before them.
+            // it is looked for too late, when GRE's header is before them. Of what goes into UDP the network header is behind all
+            // tags too (`skb_vlan_inet_prepare`).
             at += 4;
+            let over_udp = tunnel.kind.is_over_udp();
             let mut behind = at;
-            while tunnel.kind.is_over_ipv6()
+            while (over_udp || tunnel.kind.is_over_ipv6())
                 && is_tag(ethertype)
                 && let Some(next) = bytes.get(behind - 2..).and_then(|rest| rest.first_chunk())
             {
                 (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
+            }
+            if over_udp {
+                at = at.max(behind - 4);
             }
         }
         (at, ethertype)

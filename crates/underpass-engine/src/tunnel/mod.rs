@@ -8,6 +8,7 @@ pub(crate) mod find;
 pub(crate) mod fou;
 pub(crate) mod frames;
 pub(crate) mod from_host;
+mod geneve;
 pub(crate) mod hook;
 pub(crate) mod inside;
 pub(crate) mod limit;

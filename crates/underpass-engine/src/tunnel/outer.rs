@@ -70,7 +70,10 @@ pub(crate) fn push_outer(
     identification: u16,
 ) -> Result<(usize, Option<u32>), DropReason> {
     let template = tunnel.template(inside);
-    let inner = Inner::read(packet.bytes(), heir);
+    let mut inner = Inner::read(packet.bytes(), heir);
+    if tunnel.kind.is_geneve() && inside == InnerProtocol::Frame {
+        inner.dont_fragment = keeps_whole(packet.bytes());
+    }
     let labelled = match inside {
         InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
         inside => inside == InnerProtocol::Mpls,
@@ -149,6 +152,15 @@ pub(crate) fn push_outer(
         packet.clear_offload();
     }
     Ok((len, sequence))
+}
+
+/// Whether Geneve takes Don't Fragment over from a frame: as that of IPv4 has it, and of all IPv6. Linux: `geneve_xmit_skb`, which
+/// looks at no frame with a tag.
+fn keeps_whole(frame: &[u8]) -> bool {
+    match type_of(frame) {
+        ethernet::IPV4 => frame.get(ethernet::Header::LEN..).is_some_and(dont_fragment),
+        ethertype => ethertype == ethernet::IPV6,
+    }
 }
 
 /// Private flags and positions of a GUE header that leaves a checksum behind it to the receiver: one of the packet inside

@@ -26,7 +26,7 @@ pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> 
     let destination = match packet.first()? >> 4 {
         // Only a route could say.
         _ if tunnel.config.role == TunnelRole::External => return None,
-        _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
+        _ if tunnel.kind.carries_frames() || tunnel.kind.is_over_udp() => return None,
         // With GRE only neighbours could say it.
         _ if tunnel.kind.has_gre() => return None,
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
@@ -71,10 +71,11 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 the latter is for
-/// VXLANs alone.
+/// VXLANs and Geneve alone.
 pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
     let chosen = tunnel.config.sends_from();
-    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() && !tunnel.kind.is_vxlan() {
+    let asks = !tunnel.kind.is_over_ipv6() || tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
+    if !chosen.is_unspecified() || !asks {
         return chosen;
     }
     let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);

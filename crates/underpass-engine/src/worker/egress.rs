@@ -171,7 +171,11 @@ fn reports_no_way(view: &View<'_>, tunnel: TunnelId) -> bool {
         | TunnelKind::Bareudp
         | TunnelKind::Bareudp6
         | TunnelKind::Vxlan
-        | TunnelKind::Vxlan6 => false,
+        | TunnelKind::Vxlan6
+        | TunnelKind::Geneve
+        | TunnelKind::Geneve6
+        | TunnelKind::GeneveIp
+        | TunnelKind::GeneveIp6 => false,
     })
 }
 

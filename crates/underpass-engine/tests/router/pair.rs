@@ -9,7 +9,7 @@ use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort, Tunnel,
+    Action, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort, Tunnel,
     TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
 };
 use underpass_engine::worker::Burst;
@@ -57,6 +57,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         allows_local_remote: false,
         udp: None,
         vxlan: kind.is_vxlan().then(|| vxlan(remote, lab.lookup)),
+        geneve: kind.is_geneve().then_some(Geneve { vni: 0x0012_3456, takes_unsummed: true }),
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,
@@ -127,6 +128,10 @@ pub fn every() -> Vec<Tunnel> {
         TunnelKind::Bareudp6,
         TunnelKind::Vxlan,
         TunnelKind::Vxlan6,
+        TunnelKind::Geneve,
+        TunnelKind::Geneve6,
+        TunnelKind::GeneveIp,
+        TunnelKind::GeneveIp6,
     ] {
         for &udp in if kind.is_over_udp() { &bare[..] } else { &udps[..] } {
             for fields in &fields[..if kind.has_gre() { 3 } else { 1 }] {
@@ -204,6 +209,7 @@ impl Pair {
                     payload: match outer.gue {
                         true => FouPayload::Gue,
                         false if like.kind.is_vxlan() => FouPayload::Vxlan,
+                        false if like.kind.is_geneve() => FouPayload::Geneve,
                         false if like.kind.is_bare_udp() => FouPayload::Device(id),
                         false => FouPayload::Protocol(inner),
                     },

@@ -149,8 +149,13 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Requ
             six_rd: None,
         });
     }
-    if kind == Kind::Vxlan {
-        return Ok(Described { tunnel: vxlan::create(data)?, encap: None, six_rd: None });
+    let own = match kind {
+        Kind::Vxlan => Some(vxlan::create(data)?),
+        Kind::Geneve | Kind::GeneveIp => Some(geneve::create(data)?),
+        _ => None,
+    };
+    if let Some(tunnel) = own {
+        return Ok(Described { tunnel, encap: None, six_rd: None });
     }
     let Some(data) = data else { return Ok(Described { tunnel, encap: None, six_rd: None }) };
     let [iptun, iptun6, gre, gre6] = &POLICIES;
@@ -276,6 +281,9 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &Six
     if let Some(device) = &tunnel.vxlan {
         return vxlan::write(reply, tunnel, device);
     }
+    if let Some(device) = &tunnel.geneve {
+        return geneve::write(reply, tunnel, device);
+    }
     write_parameters(reply, tunnel);
     if tunnel.kind == Kind::Sit {
         write_six_rd(reply, six_rd);
@@ -344,7 +352,7 @@ mod tests {
     use crate::encap::tests::{as_attribute, written};
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        // `bareudp` and `vxlan` are read and written in files of their own.
+        // `bareudp`, `vxlan` and `geneve` are read and written in files of their own.
         prop::sample::select(&Kind::ALL[..7])
     }
 

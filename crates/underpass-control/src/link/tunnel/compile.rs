@@ -7,13 +7,14 @@ use underpass_engine::tables::{
     TunnelKind, TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
 use underpass_netlink::fou;
+use underpass_netlink::tunnel::geneve::DontFragment;
 use underpass_netlink::tunnel::{
     self, BareUdp, ENCAP_CSUM, ENCAP_CSUM6, ENCAP_REMCSUM, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ,
     IP6_ALLOW_LOCAL_REMOTE, IP6_COPY_DSCP, IP6_IGNORE_ENCAP_LIMIT, IP6_INHERIT_FLOWLABEL, IP6_INHERIT_TCLASS,
     Kind, bareudp,
 };
 
-use super::{Tunnel, vxlan};
+use super::{Tunnel, geneve, vxlan};
 use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
@@ -35,6 +36,10 @@ const fn kind(kind: Kind, over6: bool) -> TunnelKind {
         Kind::BareUdp => TunnelKind::Bareudp,
         Kind::Vxlan if over6 => TunnelKind::Vxlan6,
         Kind::Vxlan => TunnelKind::Vxlan,
+        Kind::Geneve if over6 => TunnelKind::Geneve6,
+        Kind::Geneve => TunnelKind::Geneve,
+        Kind::GeneveIp if over6 => TunnelKind::GeneveIp6,
+        Kind::GeneveIp => TunnelKind::GeneveIp,
     }
 }
 
@@ -74,8 +79,8 @@ fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
             0 => TunnelTos::Fixed(class),
             _ => TunnelTos::Inherit(class),
         }
-    } else if parameters.vxlan.is_some() && parameters.tos != 1 {
-        // Linux: `vxlan_xmit_one`, for which no other TOS says that it is that of the packet.
+    } else if (parameters.vxlan.is_some() || parameters.geneve.is_some()) && parameters.tos != 1 {
+        // Linux: `vxlan_xmit_one`, `geneve_get_dsfield`, for which no other TOS says that it is that of the packet.
         TunnelTos::Fixed(parameters.tos)
     } else if parameters.tos & 1 != 0 {
         TunnelTos::Inherit(parameters.tos & !1)
@@ -310,6 +315,12 @@ pub(super) fn compile_tunnel(
     let parameters = &tunnel.parameters;
     let flag = |flag: u32| parameters.flags & flag != 0;
     let bound = parameters.link != 0 && parameters.vxlan.is_none();
+    // Of a kind that says it by a word of its own: whether the TTL is that of the packet.
+    let inherits_ttl = match (&parameters.vxlan, &parameters.geneve) {
+        (Some(vxlan), _) => Some(vxlan.ttl_inherit && parameters.ttl == 0),
+        (_, Some(geneve)) => Some(geneve.ttl_inherit),
+        (None, None) => None,
+    };
     underpass_engine::tables::Tunnel {
         link,
         kind: kind(parameters.kind, parameters.remote.is_ipv6()),
@@ -324,33 +335,44 @@ pub(super) fn compile_tunnel(
         bound: bound.then(|| bound_to(router, parameters.link)),
         receive: fields(parameters.input_flags, parameters.input_key),
         transmit: fields(parameters.output_flags, parameters.output_key),
-        ttl: match (parameters.ttl, &parameters.vxlan) {
-            (0, Some(vxlan)) => (!vxlan.ttl_inherit).then_some(DEFAULT_TTL),
+        ttl: match (parameters.ttl, inherits_ttl) {
+            (_, Some(true)) => None,
+            (0, Some(false)) => Some(DEFAULT_TTL),
             (ttl, _) => (ttl != 0 || parameters.bare.is_some()).then_some(ttl),
         },
         tos: tos(parameters),
-        flow_label: match &parameters.vxlan {
-            Some(vxlan) => Some(vxlan.label),
-            None => (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
+        flow_label: match (&parameters.vxlan, &parameters.geneve) {
+            (Some(vxlan), _) => Some(vxlan.label),
+            (_, Some(geneve)) => Some(geneve.label),
+            (None, None) => (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
         },
-        dont_fragment: parameters.pmtudisc || parameters.vxlan.is_some_and(|vxlan| vxlan.dont_fragment),
-        ignore_df: parameters.ignore_df || parameters.bare.is_some() || parameters.vxlan.is_some(),
+        dont_fragment: match (&parameters.vxlan, &parameters.geneve) {
+            (Some(vxlan), _) => vxlan.dont_fragment,
+            (_, Some(geneve)) => geneve.dont_fragment == DontFragment::Set,
+            (None, None) => parameters.pmtudisc,
+        },
+        ignore_df: match &parameters.geneve {
+            Some(geneve) => geneve::ignores_df(parameters, geneve),
+            None => parameters.ignore_df || parameters.bare.is_some() || parameters.vxlan.is_some(),
+        },
         encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
             .then_some(parameters.encap_limit),
         copies_dscp: flag(IP6_COPY_DSCP),
         allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
-        udp: match (&parameters.bare, &parameters.vxlan) {
-            (Some(bare), _) => Some(bare_udp(bare, parameters)),
-            (None, Some(vxlan)) => Some(vxlan::udp(vxlan, parameters.remote.is_ipv6())),
-            (None, None) => udp(&tunnel.encap, parameters.kind.ipv6()),
+        udp: match (&parameters.bare, &parameters.vxlan, &parameters.geneve) {
+            (Some(bare), ..) => Some(bare_udp(bare, parameters)),
+            (_, Some(vxlan), _) => Some(vxlan::udp(vxlan, parameters.remote.is_ipv6())),
+            (.., Some(geneve)) => Some(geneve::udp(geneve)),
+            (None, None, None) => udp(&tunnel.encap, parameters.kind.ipv6()),
         },
         vxlan: None,
+        geneve: geneve::compile(parameters),
         sixrd: six_rd(tunnel),
         via,
         underlay: underlay_lookup(router, parameters.link),
         off_route: !given && is_off_route(router, parameters, via),
-        // That of a VXLAN is chosen as if a route had given its addresses.
-        source: outer_source(router, parameters, given || parameters.vxlan.is_some()),
+        // That of a VXLAN or of Geneve is chosen as if a route had given its addresses.
+        source: outer_source(router, parameters, given || inherits_ttl.is_some()),
     }
 }
 

@@ -189,7 +189,7 @@ pub fn tunnel_ioctl(router: &mut Router, number: u32, device: &str, data: &[u8])
     router.use_link(device);
     let link = router.links.named(device);
     let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
-    let own = own.filter(|(_, parameters)| parameters.kind != Kind::BareUdp);
+    let own = own.filter(|(_, parameters)| !matches!(parameters.kind, Kind::BareUdp | Kind::GeneveIp));
     let kind = match (own, fallback::named(device)) {
         (Some((_, parameters)), _) => parameters.kind,
         (None, Some(kind)) if link.is_none() => kind,

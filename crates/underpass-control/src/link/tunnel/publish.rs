@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{FouPayload, FouPort};
 use underpass_netlink::iptunnel::{self, IpTunnel};
-use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT};
+use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT, Kind};
 
 use super::compile::{compile_tunnel, underlay};
-use super::{Published, Tunnel, vxlan};
+use super::{Published, Socket, Tunnel, vxlan};
 use crate::Router;
 use crate::route::compile::recompile_routes_by;
 use crate::route::next_hop::release_next_hop;
@@ -101,25 +101,29 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     open_ports(router, index);
 }
 
-/// Opens the ports of a `bareudp` or a VXLAN that is up, or closes those of one that is not.
+/// Opens the ports of a `bareudp`, a VXLAN or a Geneve device that is up, or closes those of one that is not.
 fn open_ports(router: &mut Router, index: u32) {
     const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let device = router.links.get(index).filter(|link| link.up()).and_then(|link| link.tunnel.clone());
     let Some(published) = router.tunnels.by_link.get_mut(&index) else { return };
-    let [four, six] = ANY;
-    let wanted = match device.as_deref().map(|device| (device.parameters.bare, vxlan::socket(device))) {
-        Some((Some(bare), _)) => Some((bare.port, &ANY[..], FouPayload::Device(published.id))),
-        Some((None, Some((port, true, _)))) => Some((port, &[six][..], FouPayload::Vxlan)),
-        Some((None, Some((port, false, _)))) => Some((port, &[four][..], FouPayload::Vxlan)),
-        _ => None,
-    };
+    let wanted = device.as_deref().and_then(|device| {
+        let socket = Socket::of(device)?;
+        let payload = match device.parameters.kind {
+            Kind::Vxlan => FouPayload::Vxlan,
+            Kind::Geneve | Kind::GeneveIp => FouPayload::Geneve,
+            _ => FouPayload::Device(published.id),
+        };
+        Some((socket, payload))
+    });
     match wanted {
-        Some((port, locals, payload)) if published.ports.is_empty() => {
-            let open = |&local: &IpAddr| {
-                let any = FouPort { port, ipv6: local.is_ipv6(), local, peer: None, bound: None, payload };
+        Some((socket, payload)) if published.ports.is_empty() => {
+            let open = |local: IpAddr| {
+                let (port, ipv6) = (socket.port, local.is_ipv6());
+                let any = FouPort { port, ipv6, local, peer: None, bound: None, payload };
                 router.engine.add_fou_port(any)
             };
-            published.ports = locals.iter().map(open).collect();
+            let wanted = |local: &IpAddr| socket.six.is_none_or(|six| six == local.is_ipv6());
+            published.ports = ANY.into_iter().filter(wanted).map(open).collect();
         }
         None => published.ports.drain(..).for_each(|port| router.engine.remove_fou_port(port)),
         Some(_) => {}

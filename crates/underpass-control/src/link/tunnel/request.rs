@@ -7,7 +7,7 @@ use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::underlay::{same_tunnel, tunnel_mtu, underlay_link};
-use super::{Tunnel, first_flags, vxlan};
+use super::{Tunnel, first_flags, geneve, vxlan};
 use crate::Router;
 use crate::link::proxied::is_making;
 use crate::link::{Link, LinkKind};
@@ -36,7 +36,7 @@ pub(crate) fn create(
 ) -> Result<Link, RequestError> {
     let described = tunnel::parse(kind, data)?;
     let made = build(router, &described)?;
-    link.kind = LinkKind::Tunnel(kind);
+    link.kind = LinkKind::Tunnel(made.parameters.kind);
     link = measured(router, link, &made);
     if kind == Kind::BareUdp {
         link.mtu = mtu.unwrap_or(link.mtu);
@@ -44,6 +44,10 @@ pub(crate) fn create(
     }
     if kind == Kind::Vxlan {
         link.mtu = vxlan::mtu(router, &made, mtu);
+        return Ok(link);
+    }
+    if made.parameters.geneve.is_some() {
+        link.mtu = geneve::mtu(router, &made, mtu, link.mtu);
         return Ok(link);
     }
     if let Some(mtu) = mtu {
@@ -65,11 +69,12 @@ pub(super) fn measured(router: &Router, link: Link, tunnel: &Tunnel) -> Link {
         // Whatever the headers take, and whatever the encapsulation.
         Kind::BareUdp => 1500,
         Kind::Vxlan => vxlan::mtu(router, &made, None),
+        Kind::Geneve | Kind::GeneveIp => geneve::mtu(router, &made, None, 1500),
         Kind::Sit => 1480,
         _ => made.default_mtu(),
     };
     let mut link = Link { flags: first_flags(&made.parameters) as u32, mtu, ..link };
-    if !matches!(made.parameters.kind, Kind::BareUdp | Kind::Vxlan) {
+    if !matches!(made.parameters.kind, Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp) {
         adjust(router, &mut link, &mut made, true);
     }
     Link { tunnel: Some(Box::new(made)), ..link }
@@ -81,6 +86,9 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError>
     let length = encap.length()?;
     if parameters.vxlan.is_some() {
         return vxlan::build(router, parameters);
+    }
+    if parameters.geneve.is_some() {
+        return geneve::build(router, parameters);
     }
     check(router, &parameters)?;
     if let Some(bare) = &parameters.bare {
@@ -178,8 +186,7 @@ pub(crate) fn change(
     data: &Attribute<'_>,
     mtu: bool,
 ) -> Result<Link, RequestError> {
-    let wanted = kind.and_then(Kind::named);
-    let Some(old) = link.tunnel.as_ref().filter(|old| wanted == Some(old.parameters.kind)) else {
+    let Some(old) = link.tunnel.as_ref().filter(|old| kind == Some(old.parameters.kind.name())) else {
         return Err(RequestError::errno(EOPNOTSUPP));
     };
     if old.parameters.bare.is_some() {
@@ -187,6 +194,9 @@ pub(crate) fn change(
     }
     if old.parameters.vxlan.is_some() {
         return vxlan::change(router, (link, old), data);
+    }
+    if old.parameters.geneve.is_some() {
+        return geneve::change(router, (link, old), data, mtu);
     }
     if old.fallback {
         return Err(RequestError::errno(EINVAL));
@@ -229,7 +239,7 @@ pub(crate) fn change(
         }
         Kind::Ip6Tnl => adjust(router, &mut changed, &mut new, true),
         Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &mut new, !mtu),
-        Kind::BareUdp | Kind::Vxlan => {}
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => {}
     }
     changed.tunnel = Some(new);
     Ok(changed)
@@ -247,7 +257,8 @@ fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<
         Kind::Gre if old.same(parameters) => true,
         Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
         Kind::Gre => to_point == named && !broadcast,
-        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan => true,
+        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => true,
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => true,
     };
     if !fits || parameters.external && !old.parameters.external {
         return Err(invalid);

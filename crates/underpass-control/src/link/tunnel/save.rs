@@ -44,6 +44,10 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         super::vxlan::words(save, &mut words, parameters, device);
         return words;
     }
+    if let Some(device) = &parameters.geneve {
+        super::geneve::words(&mut words, parameters, device);
+        return words;
+    }
     let tunnel::Tunnel {
         kind: _,
         link,
@@ -65,6 +69,7 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         flags,
         bare: _,
         vxlan: _,
+        geneve: _,
     } = *parameters;
     if external {
         words.add("external");
@@ -104,10 +109,7 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
             0 => words.pair("ttl", "inherit"),
             ttl => words.pair("ttl", ttl),
         };
-        match tos {
-            1 => words.pair("tos", "inherit"),
-            tos => words.pair("tos", format_args!("{tos:#x}")),
-        };
+        self::tos(&mut words, tos);
         words.add(if pmtudisc { "pmtudisc" } else { "nopmtudisc" });
         words.when(ignore_df, "ignore-df");
     }
@@ -122,9 +124,8 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         (Kind::Ipip | Kind::Sit, 137) => words.pair("mode", "mplsip"),
         (Kind::Ip6Tnl, 4) => words.pair("mode", "ipip6"),
         (Kind::Ip6Tnl, 41) => words.pair("mode", "ip6ip6"),
-        (Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp | Kind::Vxlan, _) => {
-            &mut words
-        }
+        (Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap, _)
+        | (Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp, _) => &mut words,
         (Kind::Ipip | Kind::Sit | Kind::Ip6Tnl, other) => {
             save.left_out(format!("the protocol {other} of the tunnel {name}"));
             &mut words
@@ -138,6 +139,23 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
     }
     encap_words(save, &mut words, name, encap);
     words
+}
+
+/// The TTL of a kind that can have the host's.
+pub(super) fn ttl(words: &mut Words, inherits: bool, ttl: u8) {
+    match (inherits, ttl) {
+        (true, _) => words.pair("ttl", "inherit"),
+        (false, 0) => words.pair("ttl", "auto"),
+        (false, ttl) => words.pair("ttl", ttl),
+    };
+}
+
+/// The TOS over IPv4, or of a kind that has one over IPv6 too.
+pub(super) fn tos(words: &mut Words, tos: u8) {
+    match tos {
+        1 => words.pair("tos", "inherit"),
+        tos => words.pair("tos", format_args!("{tos:#x}")),
+    };
 }
 
 /// One direction of a GRE tunnel: `i` or `o`.

@@ -29,6 +29,7 @@ pub(crate) fn automatic_addresses(router: &Router, link: &Link, tunnel: &Tunnel)
     }
     match (parameters.kind, parameters.local) {
         (Kind::Gre | Kind::BareUdp, _) if parameters.external => alone(link_local(link.mac), STABLE_PRIVACY),
+        (Kind::GeneveIp, _) => alone(link_local(link.mac), STABLE_PRIVACY),
         (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) if local.is_unspecified() => Vec::new(),
         (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) => alone(isatap(local), 0),
         _ => alone(link_local(link.mac), 0),

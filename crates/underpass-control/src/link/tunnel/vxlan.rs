@@ -1,21 +1,20 @@
-//! VXLAN devices: what a request makes of one, its UDP port, and what the packet path has of it. Linux:
-//! `drivers/net/vxlan/vxlan_core.c`.
+//! VXLAN devices: what a request makes of one, and what the packet path has of it. Linux: `drivers/net/vxlan/vxlan_core.c`.
 
 pub(crate) mod fdb;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use libc::{EADDRINUSE, EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
+use libc::{EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
 use underpass_engine::tables::{self, SourcePort, TunnelUdp};
 use underpass_netlink::tunnel::{self, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
-use super::{LEAST, MOST, Tunnel, UDP};
+use super::{LEAST, MOST, Tunnel, UDP, save};
 use crate::link::Link;
 use crate::route::publish::own_lookup;
 use crate::save::{Save, Words};
-use crate::{Router, fou};
+use crate::Router;
 
 /// Bytes of the headers of UDP and of VXLAN.
 pub(super) const HEADERS: u32 = UDP + 8;
@@ -26,19 +25,24 @@ pub(in crate::link) fn end(router: &Router, link: u32, number: u32) -> Option<Ip
     tunnel.parameters.vxlan.and_then(|_| router.tunnels.ends.address(number))
 }
 
+/// Whether a device may have such an address. Linux: `vxlan_validate`, `geneve_validate`.
+pub(crate) fn validate_address(address: Option<&Attribute<'_>>) -> Result<(), RequestError> {
+    let Some(address) = address else { return Ok(()) };
+    check_ethernet(address).map(drop).map_err(|error| {
+        let said = match error.errno {
+            EADDRNOTAVAIL => "Provided Ethernet address is not unicast",
+            _ => "Provided link layer address is not Ethernet",
+        };
+        RequestError::new(error.errno, said).at(address.offset)
+    })
+}
+
 /// Whether a device may have such an address and such an MTU. Linux: `vxlan_validate`.
 pub(crate) fn validate(
     address: Option<&Attribute<'_>>,
     mtu: Option<&Attribute<'_>>,
 ) -> Result<(), RequestError> {
-    if let Some(address) = address {
-        let said = |error: RequestError| match error.errno {
-            EADDRNOTAVAIL => "Provided Ethernet address is not unicast",
-            _ => "Provided link layer address is not Ethernet",
-        };
-        let at = address.offset;
-        check_ethernet(address).map_err(|error| RequestError::new(error.errno, said(error)).at(at))?;
-    }
+    validate_address(address)?;
     match mtu {
         Some(mtu) if !(LEAST..=MOST).contains(&mtu.u32()) => {
             Err(RequestError::new(EINVAL, "MTU must be between 68 and 65535").at(mtu.offset))
@@ -116,52 +120,6 @@ pub(super) fn change(
     Ok(Link { mtu, tunnel: Some(Box::new(new)), ..link.clone() })
 }
 
-/// The port that a device opens: of which family, and whether datagrams of IPv6 without a checksum are taken there. Devices
-/// of which all three are alike have it together.
-pub(crate) fn socket(tunnel: &Tunnel) -> Option<(u16, bool, bool)> {
-    let parameters = &tunnel.parameters;
-    let vxlan = parameters.vxlan?;
-    Some((vxlan.port, parameters.remote.is_ipv6(), vxlan.takes_unsummed6))
-}
-
-/// Whether a device that comes up can open its port, as this [`socket`]. Linux: `vxlan_sock_add`.
-fn check_free(
-    router: &Router,
-    link: &Link,
-    (port, six, takes): (u16, bool, bool),
-) -> Result<(), RequestError> {
-    let in_use =
-        |other: &Link| match other.tunnel.as_ref().filter(|_| other.up() && other.index != link.index) {
-            Some(tunnel) => match (tunnel.parameters.bare, socket(tunnel)) {
-                (Some(bare), _) => bare.port == port,
-                (None, Some(socket)) => (socket.0, socket.1) == (port, six) && socket.2 != takes,
-                (None, None) => false,
-            },
-            None => false,
-        };
-    if router.links.iter().any(in_use) || fou::request::is_taken(router, port, Some(six)) {
-        return Err(RequestError::errno(EADDRINUSE));
-    }
-    Ok(())
-}
-
-/// Whether a link that comes up has a UDP port to open: a `bareudp` or a VXLAN.
-pub(crate) fn opens_port(link: &Link) -> bool {
-    link.tunnel
-        .as_ref()
-        .is_some_and(|tunnel| tunnel.parameters.bare.is_some() || tunnel.parameters.vxlan.is_some())
-}
-
-/// Whether it can open it.
-pub(crate) fn check_port(router: &Router, link: &Link) -> Result<(), RequestError> {
-    let Some(tunnel) = &link.tunnel else { return Ok(()) };
-    match (tunnel.parameters.bare, socket(tunnel)) {
-        (Some(bare), _) => fou::request::check_free(router, bare.port),
-        (None, Some(socket)) => check_free(router, link, socket),
-        (None, None) => Ok(()),
-    }
-}
-
 /// The VXLANs above a link.
 pub(in crate::link) fn above(router: &Router, lower: u32) -> impl Iterator<Item = u32> {
     let of = move |link: &&Link| {
@@ -212,7 +170,7 @@ pub(super) fn compile(router: &mut Router, link: u32, tunnel: &Tunnel) -> Option
 }
 
 /// The words of a device.
-pub(super) fn words(save: &mut Save<'_>, words: &mut Words, parameters: &tunnel::Tunnel, vxlan: &Vxlan) {
+pub(super) fn words(names: &mut Save<'_>, words: &mut Words, parameters: &tunnel::Tunnel, vxlan: &Vxlan) {
     let Vxlan {
         vni,
         port,
@@ -230,18 +188,11 @@ pub(super) fn words(save: &mut Save<'_>, words: &mut Words, parameters: &tunnel:
     words.pair("id", vni);
     words.some("local", (!local.is_unspecified()).then_some(local));
     words.some("remote", (!remote.is_unspecified()).then_some(remote));
-    words.some("dev", (*link != 0).then(|| save.name(*link)));
+    words.some("dev", (*link != 0).then(|| names.name(*link)));
     words.pair("dstport", port);
     words.some("srcport", (*last != 0).then_some(format_args!("{first} {last}")));
-    match (ttl, ttl_inherit) {
-        (0, true) => words.pair("ttl", "inherit"),
-        (0, false) => words.pair("ttl", "auto"),
-        (ttl, _) => words.pair("ttl", ttl),
-    };
-    match tos {
-        1 => words.pair("tos", "inherit"),
-        tos => words.pair("tos", format_args!("{tos:#x}")),
-    };
+    save::ttl(words, *ttl_inherit && *ttl == 0, *ttl);
+    save::tos(words, *tos);
     words.pair("df", if *dont_fragment { "set" } else { "unset" });
     words.some("flowlabel", (*label != 0).then_some(format_args!("{label:#x}")));
     words.add(if *learning { "learning" } else { "nolearning" });
