@@ -261,6 +261,12 @@ fn vxlan_as_in_linux() {
     });
 }
 
+/// Geneve devices of frames and of packets: made, changed, shown and deleted, their ports, and what is refused.
+#[test]
+fn geneve_as_in_linux() {
+    as_recorded("geneve");
+}
+
 /// `tunl0` and its like: made when they are first named, shown, changed, used, and what is refused. Linux has made them
 /// with others before the first line, so that they have other indices.
 #[test]

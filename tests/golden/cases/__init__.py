@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     endpoint,
     fallback,
     fou,
+    geneve,
     headend,
     hmac,
     ioam,

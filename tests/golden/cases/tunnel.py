@@ -18,7 +18,7 @@ def tunnel(kind, options="", ends=None, base=BASE, before=(), after=()):
     """A tunnel tun1 and routes through it."""
     wide = kind.startswith("ip6")
     ends = (ENDS6 if wide else ENDS4) if ends is None else ends
-    ethernet = kind.endswith("tap") or kind == "vxlan"
+    ethernet = kind.endswith("tap") or kind in ("vxlan", "geneve") and "innerprotoinherit" not in options
     address = f"address {MAC} " if ethernet else ""
     lines = list(base) + list(before)
     lines += [

@@ -265,7 +265,8 @@ Case(
 HOST_MAC, THERE_MAC = "02:00:00:00:03:01", "02:00:00:00:03:02"
 
 
-def bridged(wide, options="", after=(), ends=None):
+def bridged(wide, options="", after=(), ends=None, device=None):
+    device = device or f"vxlan id 100 {ENDS[wide] if ends is None else ends} dstport 4789"
     # The port of the bridge has no address, nor a route.
     base = [line for line in BASE if "link set" in line or not any(word in line for word in ("p0", "db8:1::", "192.0.2."))]
     return (
@@ -273,7 +274,7 @@ def bridged(wide, options="", after=(), ends=None):
         + base
         + [
             "ip link add name tun2 address 02:00:00:00:0b:00 type bridge mcast_snooping 0",
-            f"ip link add tun1 address {MAC} type vxlan id 100 {ENDS[wide] if ends is None else ends} dstport 4789 {options}".strip(),
+            f"ip link add tun1 address {MAC} type {device} {options}".strip(),
             "ip link set tun1 addrgenmode none",
             "ip link set tun2 addrgenmode none",
             "ip link set tun1 master tun2",

@@ -420,9 +420,11 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         return refuse(reason);
     }
     // Linux counts the header of the frame by one of the two devices of GRE only.
-    let uncounted = match tunnel.kind {
-        TunnelKind::Gretap => 0,
-        kind if kind.carries_frames() => ethernet::Header::LEN,
+    let uncounted = match (tunnel.kind, inside) {
+        (TunnelKind::Gretap, _) => 0,
+        (kind, InnerProtocol::Frame) if taken && (kind.carries_frames() || kind.is_geneve()) => {
+            ethernet::Header::LEN
+        }
         _ => 0,
     };
     let bytes = meta.packet.len().saturating_sub(uncounted) as u64;

@@ -17,7 +17,7 @@ use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::hook::{note_input, put_in};
-use crate::tunnel::inside::Inside;
+use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
@@ -383,6 +383,10 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::LinkDown);
     };
     if !tunnel.takes(inside) {
+        return refuse_out(path, tunnel, DropReason::TunnelPayload);
+    }
+    // Linux: `skb_vlan_inet_prepare`.
+    if tunnel.kind.is_geneve() && lacks_header(meta.packet.bytes(), heir) {
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
     // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.

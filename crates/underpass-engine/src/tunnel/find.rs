@@ -268,8 +268,11 @@ pub(crate) fn inside_of(packet: &mut Packet, ethertype: u16) -> Result<InnerProt
     }
 }
 
-/// The EtherType in the GRE header of a packet.
+/// The EtherType in the GRE or Geneve header of a packet.
 pub(crate) fn protocol_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u16 {
+    if tunnel.kind.is_geneve() {
+        return geneve::protocol_at(packet.bytes(), outer.at).unwrap_or(RESERVED_TYPE);
+    }
     if !tunnel.kind.has_gre() {
         return RESERVED_TYPE;
     }

@@ -35,16 +35,21 @@ pub(super) fn inside_of(
     payload: &[u8],
 ) -> Option<(InnerProtocol, bool)> {
     let inside = payload.get(header.len..)?;
-    let frames = tunnel.kind.carries_frames();
     match header.protocol {
         gre::TRANSPARENT_ETHERNET if inside.len() < ethernet::Header::LEN => None,
-        gre::TRANSPARENT_ETHERNET => Some((InnerProtocol::Frame, frames)),
-        _ if frames => None,
+        // A device of packets takes it too.
+        gre::TRANSPARENT_ETHERNET => Some((InnerProtocol::Frame, true)),
+        _ if tunnel.kind.carries_frames() => None,
         ethernet::IPV4 => Some((InnerProtocol::Ip4, true)),
         ethernet::IPV6 => Some((InnerProtocol::Ip6, true)),
         ethernet::MPLS => Some((InnerProtocol::Mpls, true)),
         _ => Some((InnerProtocol::Frame, false)),
     }
+}
+
+/// The EtherType in the Geneve header at `at`.
+pub(super) fn protocol_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(parse(bytes.get(at..)?).ok()?.protocol)
 }
 
 /// Whether a device takes what is for it; `bytes` begin with the outer header.
@@ -60,7 +65,7 @@ pub(super) fn check(
         // RFC 8926 section 3.5: "if an endpoint does not recognize an option with the 'C' bit set, it MUST drop the packet".
         return Err(DropReason::GeneveCritical);
     }
-    let frame = bytes.get(found.at..).filter(|_| found.inside == InnerProtocol::Frame);
+    let frame = bytes.get(found.at..).filter(|_| found.inside == InnerProtocol::Frame && found.taken);
     let from = frame.and_then(|frame| frame.get(6..)?.first_chunk::<6>());
     match (from, view.link(tunnel.link)) {
         (Some(source), Some(link)) if *source == link.mac => Err(DropReason::TunnelSource),

@@ -11,7 +11,7 @@
 //! (`Tag::headless`) while they are classified or wait. A tunnel with a hook or a qdisc is off the fast path
 //! (`HOOKED`, `particular`), so that one without pays nothing.
 
-use underpass_packet::{ethernet, ipv4, ipv6};
+use underpass_packet::ethernet;
 
 use crate::buffer::{NO_LINK, NO_TUNNEL_KEY, Packet, Tag};
 use crate::counters::Direction;
@@ -27,7 +27,7 @@ use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::come_out;
 use crate::tunnel::encap::{count_refused, encapsulate_in, is_inside, refuse_out};
 use crate::tunnel::find::inside_of;
-use crate::tunnel::inside::Inside;
+use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::outer_address::lacks_ends;
 use crate::tunnel::too_long;
@@ -424,16 +424,13 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
 /// `pskb_inet_may_pull`.
 fn is_short(packet: &Packet, tunnel: &StoredTunnel) -> bool {
     let bytes = packet.bytes();
-    let (ethertype, at) = match tunnel.kind.carries_frames() {
-        true => (type_of(bytes), ethernet::Header::LEN),
-        false => (packet.tag().headless, 0),
-    };
-    let least = match ethertype {
-        ethernet::IPV4 => ipv4::Header::LEN,
-        ethernet::IPV6 => ipv6::Header::LEN,
-        _ => 0,
-    };
-    bytes.len() < at + least
+    lacks_header(
+        bytes,
+        match tunnel.kind.carries_frames() {
+            true => (ethernet::Header::LEN, type_of(bytes)),
+            false => (0, packet.tag().headless),
+        },
+    )
 }
 
 /// Whether a tunnel sends nothing unless it is given parameters.

@@ -1,6 +1,6 @@
 //! What goes into a tunnel, as its outer header looks at it.
 
-use underpass_packet::ethernet;
+use underpass_packet::{ethernet, ipv4, ipv6};
 
 use crate::tables::{InnerProtocol, StoredTunnel};
 use crate::tunnel::behind::type_of;
@@ -74,4 +74,14 @@ impl Inside {
             _ => Self::packet(InnerProtocol::Ip4),
         }
     }
+}
+
+/// Whether bytes are missing of the IP header that is to be at this place, by its EtherType.
+pub(super) fn lacks_header(bytes: &[u8], (at, ethertype): (usize, u16)) -> bool {
+    let least = match ethertype {
+        ethernet::IPV4 => ipv4::Header::LEN,
+        ethernet::IPV6 => ipv6::Header::LEN,
+        _ => 0,
+    };
+    bytes.len() < at + least
 }

@@ -18,9 +18,17 @@ fn tunnels_of_frames() {
         let mut pair = Pair::new(&[], other);
         let six = "local fd00::ME remote fd00::YOU";
         let vxlan = ["100", "101"].map(|id| format!("vxlan id {id} dstport 4789 dev core"));
-        for (kind, ends, overhead) in
-            [("gretap", ENDS, 38), ("ip6gretap", six, 66), (&vxlan[0], ENDS, 50), (&vxlan[1], six, 70)]
-        {
+        let remotes = ["remote 10.0.0.YOU", "remote fd00::YOU"];
+        for (kind, ends, overhead) in [
+            ("gretap", ENDS, 38),
+            ("ip6gretap", six, 66),
+            (&vxlan[0], ENDS, 50),
+            (&vxlan[1], six, 70),
+            ("geneve id 100", remotes[0], 50),
+            ("geneve id 101", remotes[1], 70),
+            // Of packets, with the MTU of one of frames.
+            ("geneve id 102 innerprotoinherit", remotes[0], 50),
+        ] {
             pair.both(&format!(
                 "ip link add tun1 type {kind} {ends}
                  ip addr add 10.9.0.ME/24 dev tun1
