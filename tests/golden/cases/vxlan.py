@@ -79,6 +79,8 @@ for suffix, wide in BOTH:
         FOUR[:1] + SIX[:1],
         ends="local 2001:db8:2::1" if wide else "local 198.51.100.1",
     )
+    if wide:
+        into("into6-from-remote", "over IPv6: IPv6 from the other end itself", wide, [("from there", IPv6(src=local, dst=IN6, hlim=40) / udp())])
     away = "2001:db8:77::1" if wide else "203.0.114.1"
     four, six, long6 = ip4(IN4) / udp(), ip6(IN6) / udp(), ip6(IN6) / udp(room - 47)
     Case(
@@ -312,6 +314,18 @@ for suffix, wide in BOTH:
             ]
         ),
         remembers=True,
+    )
+    marked = IP(src="10.5.0.1", dst="10.5.0.2", ttl=9, tos=0xB9, id=0x4321) / udp()
+    Case(
+        f"tunnel/vxlan/bridged{suffix}-inherit",
+        f"Frames between bridges over IPv{suffix}, whose TOS and TTL are those of what is behind the tags.",
+        bridged(wide, "tos inherit ttl inherit"),
+        [
+            ("no tag", *local(marked)),
+            ("a tag", *local(Dot1Q(vlan=7) / marked)),
+            ("two tags", *local(Dot1Q(vlan=7) / Dot1Q(vlan=8) / marked)),
+            ("neither IPv4 nor IPv6", "p0", Ether(dst=THERE_MAC, src=HOST_MAC, type=0x88B5) / payload(50)),
+        ],
     )
     room = 1500 - (70 if wide else 50)
     Case(
