@@ -3,8 +3,8 @@
 from scapy.contrib.mpls import MPLS
 
 from .frames import *
-from .bareudp import of4
-from .tunnel import ECN, EXPIRED, FAR_MAC, FOUR, IN4, IN6, LABELLED, MAC, MPLS_ON, SHORT, SIX, labelled, put_in, sizes, tunnel
+from .bareudp import LONG, of4
+from .tunnel import ECN, EXPIRED, FAR_MAC, FOUR, IN4, IN6, LABELLED, MAC, MPLS_ON, SIX, heard, heard4, heard6, labelled, put_in, sizes, tunnel
 from .tunnel_out import in4, in6, listed
 from .vxlan import ARP_IN, BOTH, HOST_MAC, OTHER_MAC, THERE_MAC, bridged, framed, local
 
@@ -176,6 +176,23 @@ for suffix, wide in BOTH:
             for outer in (0, 1, 2, 3, 0xBB)
             for inner in (0, 1, 2, 3)
         ],
+    )
+    # Errors of the underlay, which quote what the device has sent.
+    ends = {"src": "2001:db8:2::1" if wide else "198.51.100.1", "dst": REMOTE[wide]}
+    quoted = bytes(carried(wide, framed(ip4(IN4) / udp(1272), dst=FAR_MAC, src=MAC), outer=ends))
+    if wide:
+        errors = [("too big, 1,300", heard6(quoted[:1000], 2, 0, 1300)), ("no route", heard6(quoted[:1000], 1, 0)), ("port unreachable", heard6(quoted[:1000], 1, 4))]
+    else:
+        errors = [("fragmentation needed, 1,300", heard4(quoted[:128], 3, 4, 1300)), ("host unreachable", heard4(quoted[:128], 3, 1)), ("port unreachable", heard4(quoted[:128], 3, 3))]
+    frames = LONG[:]
+    for label, error in errors:
+        frames += [heard(label, error)] + LONG
+    Case(
+        f"tunnel/geneve/errors{suffix}",
+        f"{over}: the MTU of the way is learned; nobody is told of the rest",
+        device(wide),
+        frames,
+        remembers=True,
     )
     # Packets without frames.
     bare = dict(options="innerprotoinherit")

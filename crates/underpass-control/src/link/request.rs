@@ -191,7 +191,8 @@ impl<'a> Wanted<'a> {
             addr_gen_mode(families, &link)?;
         }
         // Geneve without frames has an Ethernet device's functions, and none of its addresses is shown.
-        let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet() && kind != Kind::GeneveIp);
+        let layer3 =
+            matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet() && kind != Kind::GeneveIp);
         let mac = |attribute: Attribute<'_>| {
             if layer3 {
                 return Err(RequestError::errno(EOPNOTSUPP));

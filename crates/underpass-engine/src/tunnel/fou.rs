@@ -83,9 +83,8 @@ pub(crate) fn take_datagram<'a>(
     }
     let (at, len) = (outer.at + udp::Header::LEN, inside.len());
     // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
-    let is_elsewhere = |tunnel: &StoredTunnel| {
-        view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay)
-    };
+    let is_elsewhere =
+        |tunnel: &StoredTunnel| view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.underlay);
     let mut own_len = 0;
     let mut complete = None;
     let mut device = None;

@@ -9,8 +9,8 @@ use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort, Tunnel,
-    TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
+    Action, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort,
+    Tunnel, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
 };
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;

@@ -149,14 +149,8 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
             return Err(RequestError::new(EINVAL, text).at(label.offset));
         }
     }
-    let new_only = [
-        PORT,
-        COLLECT_METADATA,
-        UDP_CSUM,
-        UDP_ZERO_CSUM6_TX,
-        UDP_ZERO_CSUM6_RX,
-        INNER_PROTO_INHERIT,
-    ];
+    let new_only =
+        [PORT, COLLECT_METADATA, UDP_CSUM, UDP_ZERO_CSUM6_TX, UDP_ZERO_CSUM6_RX, INNER_PROTO_INHERIT];
     if changes && let Some(said) = new_only.into_iter().find_map(|kind| data.get(kind)) {
         return Err(fixed(&said));
     }

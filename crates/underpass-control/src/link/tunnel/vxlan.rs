@@ -11,10 +11,10 @@ use underpass_netlink::tunnel::{self, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::{LEAST, MOST, Tunnel, UDP, save};
+use crate::Router;
 use crate::link::Link;
 use crate::route::publish::own_lookup;
 use crate::save::{Save, Words};
-use crate::Router;
 
 /// Bytes of the headers of UDP and of VXLAN.
 pub(super) const HEADERS: u32 = UDP + 8;
