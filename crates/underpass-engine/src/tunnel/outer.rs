@@ -154,8 +154,8 @@ pub(crate) fn push_outer(
     Ok((len, sequence))
 }
 
-/// Whether Geneve takes Don't Fragment over from a frame: as that of IPv4 has it, and of all IPv6. Linux: `geneve_xmit_skb`, which
-/// looks at no frame with a tag.
+/// Whether Geneve takes Don't Fragment over from a frame: as that of IPv4 has it, and of all IPv6. Linux: `geneve_xmit_skb`,
+/// which looks at no frame with a tag.
 fn keeps_whole(frame: &[u8]) -> bool {
     match type_of(frame) {
         ethernet::IPV4 => frame.get(ethernet::Header::LEN..).is_some_and(dont_fragment),

@@ -1,6 +1,6 @@
 //! `IFLA_INFO_DATA` of `geneve`: frames, or packets, in UDP. Linux: `drivers/net/geneve.c`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use libc::{EINVAL, EOPNOTSUPP, ERANGE};
 
@@ -217,7 +217,7 @@ fn remote(
                 return wrong(&six, "Remote IPv6 address cannot be Multicast");
             }
             tunnel.remote = six.ipv6().into();
-            tunnel.local = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
+            tunnel.local = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             // Also of a device that was told otherwise.
             (geneve.checksum, geneve.takes_unsummed6) = (true, false);
         }
@@ -254,7 +254,7 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, geneve: &Geneve) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv4Addr;
 
     use proptest::prelude::*;
 
