@@ -16,7 +16,7 @@ use crate::tunnel::behind::type_of;
 use crate::tunnel::decap::take_frame;
 use crate::tunnel::ecn_outside;
 use crate::tunnel::entropy::{flow_label, source_port};
-use crate::tunnel::inside::Inside;
+use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
 use crate::tunnel::outer_address::is_from_remote;
 use crate::tunnel::vxlan::end_of;
@@ -140,11 +140,15 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let own = packet.bytes().get(at..)?;
         let labelled = type_of(packet.bytes()) == ethernet::MPLS;
         let over6 = template.has(OVER_IPV6);
-        let returns = over6 && ethertype == ethernet::IPV6 && is_from_remote(tunnel, own.get(8..)?);
-        if returns || header + ETHERNET > packet.headroom() {
+        let returns = over6
+            && !tunnel.kind.is_over_udp()
+            && ethertype == ethernet::IPV6
+            && is_from_remote(tunnel, own.get(8..)?);
+        let lacks = tunnel.kind.is_geneve() && lacks_header(packet.bytes(), (at, ethertype));
+        if returns || lacks || header + ETHERNET > packet.headroom() {
             return None;
         }
-        let inner = Inner::read(packet.bytes(), (at, ethertype));
+        let inner = Inner::of_frame(packet.bytes(), tunnel, (at, ethertype));
         let port = if template.has(PORT) { Some(source_port(own, labelled, template.ports)) } else { None };
         let label = match () {
             () if template.has(HASH_LABEL) => Some(flow_label(own, labelled)),

@@ -70,10 +70,10 @@ pub(crate) fn push_outer(
     identification: u16,
 ) -> Result<(usize, Option<u32>), DropReason> {
     let template = tunnel.template(inside);
-    let mut inner = Inner::read(packet.bytes(), heir);
-    if tunnel.kind.is_geneve() && inside == InnerProtocol::Frame {
-        inner.dont_fragment = keeps_whole(packet.bytes());
-    }
+    let inner = match inside {
+        InnerProtocol::Frame => Inner::of_frame(packet.bytes(), tunnel, heir),
+        _ => Inner::read(packet.bytes(), heir),
+    };
     let labelled = match inside {
         InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
         inside => inside == InnerProtocol::Mpls,
@@ -274,9 +274,16 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Of a frame that goes into this tunnel.
+    #[inline(always)]
+    pub(super) fn of_frame(bytes: &[u8], tunnel: &StoredTunnel, heir: (usize, u16)) -> Self {
+        let own = Self::read(bytes, heir);
+        if tunnel.kind.is_geneve() { Self { dont_fragment: keeps_whole(bytes), ..own } } else { own }
+    }
+
     /// Of a packet of this EtherType behind a link layer that ends at `at`.
     #[inline(always)]
-    pub(super) fn read(bytes: &[u8], (at, ethertype): (usize, u16)) -> Self {
+    fn read(bytes: &[u8], (at, ethertype): (usize, u16)) -> Self {
         let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
         let packet = bytes.get(at..).unwrap_or_default();
         match (ethertype, packet) {

@@ -10,6 +10,7 @@ mod beside;
 mod bridges;
 mod exercise;
 mod flavours;
+mod frame_runs;
 mod headroom;
 mod hooks;
 mod lab;

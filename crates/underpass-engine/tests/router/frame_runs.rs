@@ -1,0 +1,177 @@
+//! Frames between bridges at both ends of a tunnel: in rows, or each by itself, they come through alike.
+//!
+//! ```text
+//! port 4 → bridge → tunnel → port 0 … port 0 → tunnel → bridge → port 4
+//! ```
+
+use std::sync::{Arc, LazyLock};
+
+use proptest::prelude::*;
+use underpass_engine::buffer::{HEADROOM, PortId};
+use underpass_engine::counters::{Count, Direction};
+use underpass_engine::l2::fdb::Fdb;
+use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, PortState, Tunnel};
+use underpass_engine::worker::Burst;
+use underpass_packet::{ethernet, protocol};
+
+use super::lab::{Lab, MACS, PEERS, Watcher, ip4, ip6, udp};
+use super::pair::{DEVICE, Pair, every};
+
+static KINDS: LazyLock<Vec<Tunnel>> =
+    LazyLock::new(|| every().into_iter().filter(|tunnel| tunnel.kind.carries_frames()).collect());
+
+const CUSTOMER: PortId = PortId(4);
+const WIRE: PortId = PortId(0);
+
+/// Makes the tunnel of a router and a customer's port those of a bridge.
+fn bridge(lab: &mut Lab, device: LinkId) {
+    let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: [2, 0xbb, 0, 0, 0, 1], ..lab.link(1) };
+    let bridge = lab.writer.add_link(inside.clone());
+    let port = Some(Box::new(BridgePort {
+        bridge,
+        state: PortState::Forwarding,
+        learns: true,
+        floods: [true; 3],
+        hairpin: false,
+        isolated: false,
+        group_forward: 0,
+        vlans: None,
+    }));
+    let mac = [2, 0xbb, 0, 0, 0, 2];
+    let own =
+        Link { ifindex: 30, port: Some(CUSTOMER), mtu: 2000, mac, bridge_port: port.clone(), ..lab.link(1) };
+    let own = lab.writer.add_link(own);
+    let tunnel = Link { ifindex: 9, port: None, mtu: 1500, mac: DEVICE, bridge_port: port, ..lab.link(0) };
+    lab.writer.set_link(device, tunnel);
+    let (ports, fdb) = ([own, device].into(), Arc::new(Fdb::default()));
+    let table = Bridge { ports, fdb, ageing: 300_000, group_forward: 0, filters: None };
+    lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
+}
+
+/// What leaves by the wires and by the customer's port of frames that come in, in the order in which it leaves by each.
+fn send(lab: &mut Lab, port: PortId, frames: &[Vec<u8>], watched: bool) -> Vec<(u16, Vec<u8>)> {
+    let mut burst = Burst::new();
+    for frame in frames {
+        let mut packet = lab.worker.pool().take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        burst.push(packet);
+    }
+    match watched {
+        true => lab.worker.process(port, &mut burst, lab.now, Some(&mut Watcher)),
+        false => lab.worker.process(port, &mut burst, lab.now, None),
+    }
+    // The identification of IPv4, and the checksum with it: what is dropped behind it has taken one, or has not.
+    let anonymous = |frame: &[u8]| {
+        let mut frame = frame.to_vec();
+        if port == CUSTOMER && frame.get(12..15) == Some(&[8, 0, 0x45]) && frame.len() >= 34 {
+            frame[18..20].fill(0);
+            frame[24..26].fill(0);
+            let sum = underpass_packet::checksum::Sum::new().add_bytes(&frame[14..34]).checksum();
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        frame
+    };
+    let mut out = Vec::new();
+    for port in [WIRE, PortId(1), CUSTOMER] {
+        let sent: Vec<_> = lab.worker.sent(port).collect();
+        for packet in sent {
+            out.push((port.0, anonymous(packet.bytes())));
+            lab.worker.pool().give(packet);
+        }
+    }
+    out
+}
+
+fn station(n: u8) -> [u8; 6] {
+    [if n == 7 { 3 } else { 2 }, 0xaa, 0, 0, 0, n]
+}
+
+/// A frame between two of a few stations, one of which is a group.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    (0..8_u8, 0..8_u8, 0..7_u8, any::<u8>(), 0..1500_usize).prop_map(|(to, from, kind, tos, len)| {
+        let len = if tos & 0x10 == 0 { len % 80 } else { len };
+        let mut four = ip4([10, 9, 0, 1], [10, 9, 0, tos & 3], protocol::UDP, &udp(len));
+        (four[1], four[6]) = (tos, tos << 4 & 0x40);
+        let mut six = ip6("fd09::1", "fd09::2", protocol::UDP, &udp(len));
+        six[1] = six[1] & 0x0f | tos << 4;
+        let [v4, v6, vlan] = [ethernet::IPV4, ethernet::IPV6, ethernet::VLAN].map(u16::to_be_bytes);
+        let behind = match kind {
+            0 | 1 => [&v4[..], &four].concat(),
+            2 | 3 => [&v6[..], &six].concat(),
+            4 => [&vlan[..], &[tos, 7], &v4, &four].concat(),
+            5 => [&ethernet::MPLS.to_be_bytes()[..], &[0, 1, 1, 64], &four].concat(),
+            _ => [&ethernet::ARP.to_be_bytes()[..], &[tos; 28]].concat(),
+        };
+        [&station(to)[..], &station(from), &behind].concat()
+    })
+}
+
+/// What is changed of an outer packet: nothing, mostly; or a byte.
+fn change() -> impl Strategy<Value = Option<(usize, u8)>> {
+    prop_oneof![4 => Just(None), 1 => (0..80_usize, any::<u8>()).prop_map(Some)]
+}
+
+fn changed(frame: &[u8], change: Option<(usize, u8)>) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[..12].copy_from_slice(&[MACS[0], PEERS[0]].concat());
+    if let Some((at, value)) = change
+        && let Some(byte) = frame.get_mut(14 + at)
+    {
+        *byte = value;
+        // Else no more than the header's checksum would be looked at.
+        if frame[14] == 0x45 && frame.len() >= 34 {
+            frame[24..26].fill(0);
+            let sum = underpass_packet::checksum::Sum::new().add_bytes(&frame[14..34]).checksum();
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+    frame
+}
+
+fn hex(sent: &[(u16, Vec<u8>)]) -> Vec<String> {
+    let bytes = |frame: &[u8]| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    sent.iter().map(|(port, frame)| format!("{port}: {}", bytes(frame))).collect()
+}
+
+/// What the routers have counted: packets dropped, and those of the devices of the tunnel.
+fn counts(pair: &Pair) -> [(Vec<(&'static str, u64)>, [Count; 2]); 2] {
+    [(&pair.near, pair.links[0]), (&pair.far, pair.links[1])].map(|(lab, link)| {
+        let of = |direction| lab.writer.link_count(link, direction);
+        (lab.drops(), [of(Direction::Receive), of(Direction::Transmit)])
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn frames_in_rows_come_through_as_each_by_itself(
+        kind in any::<prop::sample::Index>(),
+        bursts in proptest::collection::vec(
+            proptest::collection::vec((frame(), change()), 1..24), 1..6),
+    ) {
+        let tunnel = kind.get(&KINDS);
+        let mut pairs = [0, 1].map(|_| Pair::new(tunnel));
+        for pair in &mut pairs {
+            let links = pair.links;
+            bridge(&mut pair.near, links[0]);
+            bridge(&mut pair.far, links[1]);
+        }
+        for (turn, burst) in bursts.iter().enumerate() {
+            let frames: Vec<_> = burst.iter().map(|(frame, _)| frame.clone()).collect();
+            let outs = [0, 1].map(|watched: usize| {
+                let Pair { near, far, .. } = &mut pairs[watched];
+                let (here, there) = if turn % 2 == 0 { (near, far) } else { (far, near) };
+                let out = send(here, CUSTOMER, &frames, watched == 1);
+                let outer: Vec<_> = out.iter().filter(|(port, _)| *port < 2).zip(burst)
+                    .map(|((_, frame), (_, change))| changed(frame, *change)).collect();
+                (out, send(there, WIRE, &outer, watched == 1))
+            });
+            for (step, (one, other)) in [(&outs[0].0, &outs[1].0), (&outs[0].1, &outs[1].1)].into_iter().enumerate() {
+                prop_assert_eq!(hex(one), hex(other), "turn {}, step {}, {:?}", turn, step, tunnel);
+            }
+        }
+        prop_assert_eq!(counts(&pairs[0]), counts(&pairs[1]));
+        pairs.iter_mut().for_each(Pair::assert_accounted);
+    }
+}
