@@ -133,8 +133,10 @@ fn hex(sent: &[(u16, Vec<u8>)]) -> Vec<String> {
     sent.iter().map(|(port, frame)| format!("{port}: {}", bytes(frame))).collect()
 }
 
-/// What the routers have counted: packets dropped, and those of the devices of the tunnel.
-fn counts(pair: &Pair) -> [(Vec<(&'static str, u64)>, [Count; 2]); 2] {
+/// What a router has counted: packets dropped, and those of its tunnel's device.
+type Counted = (Vec<(&'static str, u64)>, [Count; 2]);
+
+fn counts(pair: &Pair) -> [Counted; 2] {
     [(&pair.near, pair.links[0]), (&pair.far, pair.links[1])].map(|(lab, link)| {
         let of = |direction| lab.writer.link_count(link, direction);
         (lab.drops(), [of(Direction::Receive), of(Direction::Transmit)])

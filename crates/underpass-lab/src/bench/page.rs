@@ -7,8 +7,9 @@ use super::report::{Record, Report};
 use underpass_daemon::output::markdown_table;
 
 /// The parts of the page, and what the names of their scenarios begin with.
-const PARTS: [(&str, &[&str]); 7] = [
-    ("IPv4 and IPv6", &["ip4", "ip6", "vlan-"]),
+const PARTS: [(&str, &[&str]); 8] = [
+    ("IPv4 and IPv6", &["ip4", "ip6"]),
+    ("VLANs, bridges and VXLANs", &["vlan-", "bridge-", "vxlan-"]),
     ("SRv6, RPL and IOAM", &["srv6-", "rpl-", "ioam-"]),
     ("MPLS", &["mpls-"]),
     ("Tunnels", &["ipip-", "sit-", "gre-", "fou-", "gue-"]),
