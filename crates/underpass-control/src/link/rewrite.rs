@@ -5,7 +5,7 @@ use libc::{
     RTM_NEWLINK,
 };
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Message, Reply, tunnel};
+use underpass_netlink::{Attribute, Message, Reply, tunnel};
 
 use super::Tunnel;
 use super::devices::ProxiedTunnel;
@@ -83,7 +83,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             match (attribute.kind, device) {
                 (libc::IFLA_LINKINFO, _) => {
                     info = true;
-                    write_info(reply, device, (tunnel, vlan), slave, Some(value));
+                    write_info(reply, device, (tunnel, vlan), slave, Some(attribute));
                 }
                 (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
                 (libc::IFLA_LINK, _) if counts => {}
@@ -188,13 +188,13 @@ fn rewrite_ipv6(made: &ProxiedTunnel, message: &Message<'_>, mut fixed: [u8; HEA
     written.is_ok().then_some(bytes)
 }
 
-/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF above it.
+/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF, or the kernel's bridge, above it.
 fn write_info(
     reply: &mut Reply<'_>,
     device: Option<Device>,
     (tunnel, vlan): (Option<&ProxiedTunnel>, Option<&Vlan>),
     slave: Option<(u32, u32)>,
-    kernels: Option<&[u8]>,
+    kernels: Option<Attribute<'_>>,
 ) {
     let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
     match device {
@@ -219,8 +219,16 @@ fn write_info(
         }
         None => {
             if let Some(kernels) = kernels {
-                reply.fixed(kernels);
+                reply.fixed(kernels.value);
                 reply.pad();
+            }
+        }
+    }
+    if device.is_some() && slave.is_none() {
+        // Of the kernel's bridge above it.
+        for attribute in kernels.iter().flat_map(Attribute::nested) {
+            if matches!(attribute.kind, libc::IFLA_INFO_SLAVE_KIND | libc::IFLA_INFO_SLAVE_DATA) {
+                reply.attribute(attribute.kind, attribute.value);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! FRR programs the router: zebra with its FPM plugin, staticd, bgpd and ldpd as Debian ships them.
 
+mod evpn;
 mod newer;
 mod restart;
 
