@@ -2,15 +2,16 @@
 
 use underpass_daemon::testbed::{Namespace, Router, join};
 
-use super::{Frr, eventually, there};
+use super::newer::of_tools;
+use super::{Frr, eventually, give, there};
 use crate::net::{self, program};
+use crate::newer::Tools;
 
-const NAME: &str = "evpn_with_vxlans";
 /// The host that moves.
 const MOVES: &str = "02:00:00:00:70:02";
 
 /// A router with a bridge of its hosts and of a VXLAN, which learns nothing, and FRR.
-fn leaf(namespace: &Namespace, own: u8, peer: u8) -> (Frr, Router) {
+fn leaf(namespace: &Namespace, own: u8, peer: u8, frr: &dyn Fn(&Namespace) -> Frr) -> (Frr, Router) {
     let router = Router::start(program(), namespace, &["--socket-group", "frr"]).unwrap();
     router
         .run(&format!(
@@ -26,7 +27,7 @@ fn leaf(namespace: &Namespace, own: u8, peer: u8) -> (Frr, Router) {
              ip link set cust up"
         ))
         .unwrap();
-    let mut frr = Frr::new(namespace, &["exec"]);
+    let mut frr = frr(namespace);
     frr.start("zebra", "");
     frr.start(
         "bgpd",
@@ -75,13 +76,32 @@ fn reaches(host: &Namespace, address: &str) {
 
 #[test]
 fn evpn_with_vxlans() {
+    const NAME: &str = "evpn_with_vxlans";
     let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    run(&|namespace| Frr::new(namespace, &["exec"]));
+}
+
+#[test]
+fn evpn_with_frr_10() {
+    const NAME: &str = "evpn_with_frr_10";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    let Some(tools) = Tools::there(NAME) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    give(directory.path());
+    run(&|namespace| {
+        let sockets = tempfile::tempdir_in(&directory).unwrap().keep();
+        give(&sockets);
+        of_tools(namespace, &tools, &sockets)
+    });
+}
+
+fn run(frr: &dyn Fn(&Namespace) -> Frr) {
     let [one, other] = ["evpn-r1", "evpn-r2"].map(|name| net::Node::new(name).namespace);
     join(&one, "core", &other, "core").unwrap();
     let first = host("evpn-h1", &one, "cust", "10.70.0.1", "02:00:00:00:70:01");
     let second = host("evpn-h2", &other, "cust", "10.70.0.2", MOVES);
-    let (_frr, router) = leaf(&one, 1, 2);
-    let (peer, far) = leaf(&other, 2, 1);
+    let (_frr, router) = leaf(&one, 1, 2, frr);
+    let (peer, far) = leaf(&other, 2, 1, frr);
 
     // Route type 3 says where floods go, and type 2 where a station is.
     knows(&router, "00:00:00:00:00:00", "dst 10.0.0.2");

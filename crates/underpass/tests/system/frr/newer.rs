@@ -1,8 +1,8 @@
 //! FRR of a newer Debian (`scripts/newer-tools.sh`) under `underpass exec`.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
-use underpass_daemon::testbed::Router;
+use underpass_daemon::testbed::{Namespace, Router};
 
 use super::{Frr, bgp, eventually, give, tidy, twin, without_ids};
 use crate::{
@@ -42,10 +42,7 @@ fn frr_10_has_all_over_a_restart() {
          ip link set p1 master vrf-1
          ip addr add 10.1.0.1/24 dev p1",
     );
-    let mut frr = Frr::new(&namespace, &["exec"]);
-    let around = ["unshare", "--mount", "sh", "-c", OVER, tools.words()[4], sockets.path().to_str().unwrap()];
-    frr.around = around.map(str::to_owned).to_vec();
-    frr.start("mgmtd", "");
+    let mut frr = of_tools(&namespace, &tools, sockets.path());
     frr.start("zebra", "");
     frr.locator(1);
     frr.start("staticd", "");
@@ -97,8 +94,17 @@ fn frr_10_has_all_over_a_restart() {
     router.stop().unwrap();
 }
 
+/// The newer FRR, which finds mgmtd by sockets in this directory.
+pub(super) fn of_tools(namespace: &Namespace, tools: &Tools, sockets: &Path) -> Frr {
+    let mut frr = Frr::new(namespace, &["exec"]);
+    let around = ["unshare", "--mount", "sh", "-c", OVER, tools.words()[4], sockets.to_str().unwrap()];
+    frr.around = around.map(str::to_owned).to_vec();
+    frr.start("mgmtd", "");
+    frr
+}
+
 /// What lines of the newer `ip` print, through the router of a namespace.
-fn router_lines(namespace: &underpass_daemon::testbed::Namespace, tools: &Tools, lines: &str) -> String {
+fn router_lines(namespace: &Namespace, tools: &Tools, lines: &str) -> String {
     let mut command = namespace.command("unshare");
     command.args(tools.words()).arg(program()).args(["exec", "--", "sh", "-ec", lines]);
     let output = command.output().unwrap();
