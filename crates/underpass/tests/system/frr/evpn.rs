@@ -10,7 +10,7 @@ use crate::newer::Tools;
 /// The host that moves.
 const MOVES: &str = "02:00:00:00:70:02";
 
-/// A router with a bridge of its hosts and of a VXLAN, which learns nothing, and FRR.
+/// A router with a bridge of its hosts and of a VXLAN, which learns nothing; a VRF, routed through another VXLAN; and FRR.
 fn leaf(namespace: &Namespace, own: u8, peer: u8, frr: &dyn Fn(&Namespace) -> Frr) -> (Frr, Router) {
     let router = Router::start(program(), namespace, &["--socket-group", "frr"]).unwrap();
     router
@@ -24,7 +24,19 @@ fn leaf(namespace: &Namespace, own: u8, peer: u8, frr: &dyn Fn(&Namespace) -> Fr
              ip link set vxlan100 type bridge_slave learning off
              ip link set vxlan100 up
              ip link set cust master br100
-             ip link set cust up"
+             ip link set cust up
+             ip link add vrf1 type vrf table 100
+             ip link set vrf1 up
+             ip link add br200 type bridge
+             ip link set br200 master vrf1
+             ip link set br200 up
+             ip link add vxlan200 type vxlan id 200 dstport 4789 local 10.0.0.{own} nolearning
+             ip link set vxlan200 master br200
+             ip link set vxlan200 type bridge_slave learning off
+             ip link set vxlan200 up
+             ip link set tenant master vrf1
+             ip link set tenant up
+             ip addr add 10.80.{own}.1/24 dev tenant"
         ))
         .unwrap();
     let mut frr = frr(namespace);
@@ -40,9 +52,19 @@ fn leaf(namespace: &Namespace, own: u8, peer: u8, frr: &dyn Fn(&Namespace) -> Fr
               address-family l2vpn evpn
                neighbor 10.0.0.{peer} activate
                advertise-all-vni
-              exit-address-family\n"
+              exit-address-family
+             exit
+             router bgp 65000 vrf vrf1
+              address-family ipv4 unicast
+               redistribute connected
+              exit-address-family
+              address-family l2vpn evpn
+               advertise ipv4 unicast
+              exit-address-family
+             exit\n"
         ),
     );
+    frr.configure(&["vrf vrf1", "vni 200"]);
     (frr, router)
 }
 
@@ -100,6 +122,17 @@ fn run(frr: &dyn Fn(&Namespace) -> Frr) {
     join(&one, "core", &other, "core").unwrap();
     let first = host("evpn-h1", &one, "cust", "10.70.0.1", "02:00:00:00:70:01");
     let second = host("evpn-h2", &other, "cust", "10.70.0.2", MOVES);
+    let tenant = [(&one, 1), (&other, 2)].map(|(leaf, n)| {
+        let host = host(
+            &format!("evpn-t{n}"),
+            leaf,
+            "tenant",
+            &format!("10.80.{n}.2"),
+            &format!("02:00:00:00:80:0{n}"),
+        );
+        host.run(&format!("ip route add default via 10.80.{n}.1")).unwrap();
+        host
+    });
     let (_frr, router) = leaf(&one, 1, 2, frr);
     let (peer, far) = leaf(&other, 2, 1, frr);
 
@@ -108,6 +141,10 @@ fn run(frr: &dyn Fn(&Namespace) -> Frr) {
     reaches(&first, "10.70.0.2");
     knows(&router, MOVES, "dst 10.0.0.2 self extern_learn");
     knows(&far, "02:00:00:00:70:01", "dst 10.0.0.1 self extern_learn");
+
+    // Type 5 says which networks the VRF of the other router has.
+    reaches(&tenant[0], "10.80.2.2");
+    reaches(&tenant[1], "10.80.1.2");
 
     // The station moves to the other router.
     second.run("ip link set eth0 down").unwrap();
@@ -119,6 +156,8 @@ fn run(frr: &dyn Fn(&Namespace) -> Frr) {
 
     peer.end("bgpd");
     knows(&router, "00:00:00:00:00:00", "gone");
+    let routes = router.run("ip route show table 100").unwrap();
+    assert!(!routes.contains("10.80.2.0/24"), "{routes}");
     router.stop().unwrap();
     far.stop().unwrap();
 }
