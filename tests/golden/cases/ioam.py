@@ -335,3 +335,19 @@ for name, words in MODES:
         [(f"tun{n}", ether(ip4(f"10.7.{n}.7") / udp())) for n in (1, 2, 3)],
         links=False,
     )
+
+# What a policy puts before the header of a trace.
+TO_POLICY = route("type 0xc00000 ns 123 size 16", more="mode encap tundst fc00:b::1 ")
+POLICIES = {
+    "encap": ["encap seg6 mode encap segs fc00:c::1"],
+    "reduced": ["encap seg6 mode encap.red segs fc00:c::1"],
+    "two": ["encap seg6 mode encap segs fc00:c::1", "encap seg6 mode encap segs 2001:db8:2::2"],
+    "trace": ["encap ioam6 mode encap tundst fc00:c::1 trace prealloc type 0xc00000 ns 123 size 16"],
+}
+for name, ways in POLICIES.items():
+    Case(
+        f"ioam/encap-then-{name}",
+        "The outer destination of what has a trace leads to another route that puts headers before it.",
+        BASE + NODE + TO_POLICY + [f"ip -6 route add fc00:{chr(ord('b') + n)}::/48 {way} dev p1" for n, way in enumerate(ways)],
+        sent_in(None, ("UDP", ip6(IN6) / udp()), ("hop limit 2", ip6(IN6, hlim=2) / udp()))["frames"],
+    )

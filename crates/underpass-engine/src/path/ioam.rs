@@ -167,6 +167,7 @@ pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
     }
     trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &meta.packet);
     if !inline {
+        meta.extra.traced = true;
         meta.wrapped(len, frame);
         if ioam.destination() != destination {
             return Verdict::via(meta, &ioam.via);

@@ -194,14 +194,15 @@ fn encapsulate(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketErro
         return Err(PacketError::silent(DropReason::ForwardingOff));
     }
     let mut inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
-    if meta.is(LED_INTO_VRF) && !meta.is(GENERATED | TUNNELLED | SWITCHED) {
+    let forwarded = meta.is(LED_INTO_VRF) || meta.extra.traced;
+    if forwarded && !meta.is(GENERATED | TUNNELLED | SWITCHED) {
         lower_inside(meta, policy, &mut inherited);
     }
     wrap(meta, policy, inherited)
 }
 
-/// The device of a VRF sends what has been forwarded by then: its hop limit is lowered, not that of the headers before it,
-/// which is lowered where it leaves.
+/// The device of a VRF sends what has been forwarded by then, and so does a route that puts a trace before it: its hop limit is
+/// lowered, not that of the headers before it, which is lowered where it leaves.
 #[cold]
 fn lower_inside(meta: &mut PacketMeta, policy: &Headend, inherited: &mut Inherited) {
     let bytes = meta.packet.bytes_mut();

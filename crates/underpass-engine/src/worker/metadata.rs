@@ -81,6 +81,9 @@ pub(crate) struct ExtraMeta {
     pub(crate) sequence: Option<u32>,
     /// A filter has sent it into its tunnel before a route could.
     pub(crate) unrouted: bool,
+    /// Forwarded before a trace and its header were put before it: each header that comes to stand inside another has its
+    /// hop limit lowered.
+    pub(crate) traced: bool,
 }
 
 /// A device that a packet has gone into, which counts it should it not go on from there.
@@ -164,6 +167,7 @@ impl ExtraMeta {
             entered: None,
             sequence: None,
             unrouted: false,
+            traced: false,
         }
     }
 }
@@ -301,7 +305,7 @@ impl PacketMeta {
         } = &mut self.extra;
         (*lookups_done, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
         (*inside, *tunnel) = (0, None);
-        (self.extra.entered, self.extra.sequence) = (None, None);
+        (self.extra.entered, self.extra.sequence, self.extra.traced) = (None, None, false);
     }
 
     /// Takes note that the packet has come out of a tunnel, by this link. What was before it is forgotten, but not how
