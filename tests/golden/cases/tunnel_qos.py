@@ -672,3 +672,9 @@ for kind in ["gre", "ip6gre"]:
         options="key 5",
         ends="",
     )
+
+# A tag that is taken off at once.
+PUSH_POP = "action vlan push id 7 protocol 802.1ad priority 3 pipe action vlan pop pipe action pass"
+for kind in ["ipip", "ip6gre"]:
+    case(f"ingress/push-pop/{kind}", f"What comes out of {kind} gets a tag, and loses it.", kind, CLSACT + [f"ingress protocol all matchall {PUSH_POP}"], out_of(kind, MIXED_OUT[:1] + sized_out(300)), (IN,))
+    case(f"egress/push-pop/{kind}", f"What goes into {kind} gets a tag, and loses it.", kind, CLSACT + [f"egress protocol all matchall {PUSH_POP}"], into(MIXED_IN[:1] + sized_in(300)), (OUT,))

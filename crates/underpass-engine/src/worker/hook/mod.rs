@@ -14,7 +14,7 @@ use crate::qos::{
     edit_vlan, give_header, link_layer, uncounted,
 };
 use crate::tables::{
-    Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey,
+    Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey, VlanEdit,
 };
 use crate::trace::{Event, Trace};
 use crate::worker::hook::state::{Redirected, Side};
@@ -158,6 +158,12 @@ fn perform<const COUNT: bool, T: Trace>(
             at += 1;
             continue;
         };
+        if packet.tag().headless != 0 && is_taken_off(view, action, actions.get(at + 1)) {
+            count(path, view, action, wire);
+            trace.step(Event::Action("vlan"), &packet);
+            at += 1;
+            continue;
+        }
         let (back, control, reason) = perform_one(path, view, (*id, action), (packet, wire), place, trace);
         let Some(back) = back else { return (None, control, reason) };
         packet = back;
@@ -177,6 +183,29 @@ fn perform<const COUNT: bool, T: Trace>(
     (Some(packet), last, DropReason::TcAction)
 }
 
+/// Whether an action gives a packet a tag that the next one takes off again. Linux keeps it beside the packet in between:
+/// `skb_vlan_push`.
+#[cold]
+fn is_taken_off(view: &View<'_>, action: &StoredAction, next: Option<&TcActionId>) -> bool {
+    let next = next.and_then(|id| view.tables.tc_action(*id, view.guard));
+    let pops = next.is_some_and(|next| matches!(next.config.kind, TcActionKind::Vlan(VlanEdit::Pop)));
+    let pushes = matches!(action.config.kind, TcActionKind::Vlan(VlanEdit::Push { .. }));
+    pushes && pops && action.control() == Control::Pipe
+}
+
+/// Counts a packet that comes to an action.
+fn count<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    action: &StoredAction,
+    wire: WireLength,
+) {
+    path.counters.add_tc(action.config.counter, wire.packets().into(), wire.bytes(), view.now);
+    if let Some(estimator) = &action.estimator {
+        estimator.add(wire.bytes(), wire.packets().into(), view.now);
+    }
+}
+
 fn perform_one<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -191,10 +220,7 @@ fn perform_one<const COUNT: bool, T: Trace>(
     {
         return (Some(packet), Control::Drop, DropReason::MirredLoop);
     }
-    path.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
-    if let Some(estimator) = &action.estimator {
-        estimator.add(wire.bytes(), wire.packets().into(), view.now);
-    }
+    count(path, view, action, wire);
     let control = action.control();
     match &action.config.kind {
         TcActionKind::Gact(chance) => {
