@@ -384,3 +384,16 @@ case(
     [("short", ip4() / udp()), ("cut with an outer header", ip4() / udp(1460)), ("short again", ip4() / udp())],
     links=False,
 )
+
+# Too long for its way, with a queue before the device and without.
+for kind in ["bareudp", "bareudp6"]:
+    for name, root in [("", []), ("-queued", ["tc qdisc add dev tun1 root handle 1: bfifo"])]:
+        case(
+            f"redirect-too-long/{kind}{name}",
+            f"What a filter sends by an external {kind} is too long for the way of the outer packet.",
+            kind,
+            root + coming(f"protocol all prio 1 matchall {key(kind, 'id 5')} pipe {TO_TUNNEL}"),
+            [("IPv6 of 1500 bytes", ip6(IN6) / udp(1452)), ("IPv6 of 1400 bytes", ip6(IN6) / udp(1352)), ("IPv4 of 1500 bytes", ip4(IN4) / udp(1472))],
+            (PORT_IN,),
+            links=False,
+        )

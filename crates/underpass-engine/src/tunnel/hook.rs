@@ -41,6 +41,8 @@ use crate::worker::view::View;
 /// What [`Tag::nested`] has of encapsulations, and of redirections.
 const ENCAPSULATIONS: u8 = 0x0f;
 const REDIRECTS: u8 = 0xf0;
+/// [`ENCAPSULATIONS`] of one that has not been encapsulated, and that a filter has sent into its tunnel before a route could.
+const UNROUTED: u8 = 0x0f;
 
 /// The link that a packet has come in by, and its interface index; and what has redirected the packet.
 pub(crate) type Past = (Option<(LinkId, u32)>, Nest);
@@ -128,8 +130,11 @@ fn classify_egress<const COUNT: bool, T: Trace>(
         };
     }
     if let Some(root) = link.root {
-        let encapsulations = meta.extra.encapsulations();
-        retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
+        let encapsulations = match meta.extra.encapsulations() {
+            0 if meta.extra.unrouted => UNROUTED,
+            encapsulations => encapsulations & ENCAPSULATIONS,
+        };
+        retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations);
         let to = (root, crate::worker::shape::state::Place::Tunnel(tunnel.link));
         return Err(wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
     }
@@ -204,7 +209,10 @@ pub(crate) fn go_on_into<const COUNT: bool, T: Trace>(
         return;
     }
     let mut meta = meta_into(packet, tunnel);
-    meta.extra.encapsulated_before(meta.packet.tag().nested & ENCAPSULATIONS);
+    match meta.packet.tag().nested & ENCAPSULATIONS {
+        UNROUTED => meta.extra.unrouted = true,
+        encapsulations => meta.extra.encapsulated_before(encapsulations),
+    }
     let (meta, verdict) = go_in(path, view, meta, (id, tunnel), trace);
     path.slow_path_alone(view, meta, verdict, trace);
 }
