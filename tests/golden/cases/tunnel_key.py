@@ -386,7 +386,7 @@ case(
 )
 
 # Too long for its way, with a queue before the device and without.
-for kind in ["bareudp", "bareudp6"]:
+for kind in ["bareudp", "bareudp6", "gre"]:
     for name, root in [("", []), ("-queued", ["tc qdisc add dev tun1 root handle 1: bfifo"])]:
         case(
             f"redirect-too-long/{kind}{name}",
