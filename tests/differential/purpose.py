@@ -335,7 +335,8 @@ def to_nh4(case, facts, difference, here):
     # it does not answer.
     to = {match[1] for match in (re.search(r"End.DX4 nh4 (\S+)", action) for action in facts.sids.values()) if match}
     came = [
-        values for layers in tried(case, difference) if any(name == "ip6" and "End.DX4" in facts.sids.get(v["dst"], "") for name, v in layers)
+        values for layers in tried(case, difference)
+        if any("End.DX4" in facts.sids.get(to, "") for name, v in layers for to in ([v["dst"]] if name == "ip6" else segments(v) if name == "routing" and v["type"] == 4 else []))
         for name, values in layers if name == "ip4"
     ]
     known = lambda ip: any((ip["src"], ip["dst"], ip["id"]) == (one["src"], one["dst"], one["id"]) for one in came)
@@ -539,6 +540,16 @@ def quotes_more(difference, extra, changes, from_here):
     return whole(ours[1:]).startswith(whole(linux[more:])[:-1])
 
 
+@purpose("Bytes behind the inner packet are left behind")
+def left_behind(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None or len(a) <= len(b) or not a.startswith(b) or describe.layers(b)[1][0] not in ("ip4", "ip6"):
+        return False
+    name, packet = describe.layers(b)[1]
+    whole = len(b) == 14 + packet["len"] + (40 if name == "ip6" else 0)
+    return whole and any(name == "ip6" and re.match(r"End\.D[XT][46]", facts.sids.get(values["dst"], "")) for layers in tried(case, difference) for name, values in layers)
+
+
 @purpose("An error quotes the packet as it came")
 def hop_limit_first(case, facts, difference, here):
     # Linux looks for the next hop of a SID before it looks at the hop limit, and drops silently where there is none.
@@ -563,7 +574,12 @@ def quoted_as_came(case, facts, difference, here):
     # To a SID, or by a routing header to an address of the router's; that packet is quoted whole.
     came = [values for layers in tried(case, difference) for name, values in layers if name == "ip6"]
     ours = told[3][0][1]
-    if told[0] != 6 or not any(values["dst"] == ours["dst"] and values["hops"] == ours["hops"] for values in came):
+    passed = lambda values: any(
+        name == "routing" and packet["dst"] == values["dst"] and values["dst"] in facts.sids and ours["dst"] in segments(routing)
+        for layers in tried(case, difference) for (_, packet), (name, routing) in zip(layers, layers[1:]) if "dst" in packet
+    )
+    # Or what a SID before has made of it.
+    if told[0] != 6 or not any((values["dst"] == ours["dst"] or passed(values)) and values["hops"] == ours["hops"] for values in came):
         return False
     if not (ours["dst"] in facts.own or any(ipaddress.ip_address(ours["dst"]) in ipaddress.ip_network(f"{sid}/64", strict=False) for sid in facts.sids)):
         return False
@@ -608,9 +624,9 @@ def behind_options(case, facts, difference, here):
     if a is None:
         return False
     x, y = describe.chain(a), describe.chain(b)
-    if any("encap ioam6" in line for line in facts.lines) and "/hbh/routing/hbh/" in x:
+    if any("encap ioam6" in line for line in facts.lines) and "/hbh/routing/hbh/" in x + "/":
         # So that Linux puts a trace before it, as it sees no hop-by-hop options.
-        return x.replace("/hbh/routing/hbh/", "/hbh/routing/", 1) == y
+        return (x + "/").replace("/hbh/routing/hbh/", "/hbh/routing/", 1) == y + "/"
     return x.replace("routing/hbh", "hbh/routing", 1) == y and "hbh/routing" in y
 
 
@@ -623,10 +639,8 @@ def shorter(case, facts, difference, here):
         routing = dict(layers).get("routing")
         outer = dict(layers[:3]).get("ip6")
         if routing and routing["type"] == 3 and routing["left"] and outer and outer["dst"] in facts.own:
-            return any(
-                name in ("routing",) and values["type"] == 3 and len(values["data"]) < len(routing["data"])
-                for name, values in describe.layers(b)
-            )
+            if any(name == "routing" and values["type"] == 3 and len(values["data"]) < len(routing["data"]) for name, values in describe.layers(b)):
+                return True
     return False
 
 
@@ -700,6 +714,12 @@ def overwritten_source(difference, layers):
     return any(source[:8] == bytes.fromhex(frame)[6:14] for source in sources for _, frame in difference.more.get("inputs") or [])
 
 
+def overwritten_below_labels(frame, layers):
+    """Whether the EtherType stands where next header and hop limit are, in what is below labels, which is then no IP packet to see."""
+    at = 14 + 4 * sum(name == "mpls" for name, _ in layers)
+    return layers[1][0] == "mpls" and frame[at + 6] == 134 and frame[at + 7] in (220, 221)
+
+
 @purpose("A header may become shorter on its way")
 def shorter_gone(case, facts, difference, here):
     # What is overwritten may be nothing that Linux forwards, or be forwarded with a hop limit that is none.
@@ -715,7 +735,7 @@ def shorter_gone(case, facts, difference, here):
         overwritten = any(
             name == "ip6" and values["hops"] in (220, 221) and (values["next"] == 134 or any(option == "hbh" and more["next"] == 134 for option, more in after))
             for (name, values), after in zip(layers, behind)
-        ) or overwritten_source(difference, layers)
+        ) or overwritten_source(difference, layers) or overwritten_below_labels(a[0], layers)
         if not overwritten or b:
             return overwritten and shorter_at_last_hop(case, facts, alone, here)
         # The error goes another way, or there is none to the sender.
@@ -987,6 +1007,18 @@ def remembered(case, facts, difference, here):
                 and any(slot == difference.more.get("slot") and inside(bytes.fromhex(other)) == inside(frame) for slot, _, other in others)
             )
     return bool(found) and all(found)
+
+
+@purpose("A route with segments leads each packet by its own link")
+def remembered_unanswered(case, facts, difference, here):
+    # By a rule with its name; where Linux has sent another by the route nobody answers for the next hop.
+    frame = only(difference)
+    layers = describe.layers(frame) if frame else []
+    if len(layers) < 3 or layers[1][0] != "ip6" or not any(" rule add " in line and " iif " in line for line in facts.lines):
+        return False
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and layers[1][1]["dst"] in line]
+    led = lambda came: any(ipaddress.ip_address(values["dst"]) in net for name, values in came if name in ("ip4", "ip6") for net in ways)
+    return led(layers[2:]) and any(led(came) for came in before(case, difference))
 
 
 @purpose("A route with segments leads each packet by its own link")
