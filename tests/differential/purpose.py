@@ -244,7 +244,9 @@ def too_long_for_bareudp(case, facts, difference, here):
     bare = [name for name, kind in facts.tunnels.items() if kind == "bareudp"]
     # A SID of the router's may have led it there.
     by_sid = bare and quoted["dst"] in facts.sids
-    return mtu < 40 + quoted["len"] and (by_sid or any(facts.leads(quoted["dst"], rf" dev {name}\b") for name in bare))
+    # Or a filter where it leaves, once a route has led it there.
+    by_filter = any(re.search(rf"filter add dev \S+ egress .*mirred egress redirect dev {name}\b", line) for name in bare for line in facts.lines)
+    return mtu < 40 + quoted["len"] and (by_sid or by_filter or any(facts.leads(quoted["dst"], rf" dev {name}\b") for name in bare))
 
 
 @purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
@@ -463,6 +465,18 @@ def passed_on(case, facts, difference, here):
         and less % 8 == 0
         and quoted == b[62 : 62 + len(quoted)]
     )
+
+
+@purpose("The sender hears of errors")
+def heard_by_another(case, facts, difference, here):
+    # Linux tells the outer source, and quotes what it put before the packet.
+    a, b = pair(difference)
+    x, y = a and error(a), b and error(b)
+    if not x or not y or x[:3] != (6, 2, 0) or y[1:3] not in ((3, 4), (2, 0)) or not facts.leads(y[3][0][1]["dst"], "encap seg6 mode (l2)?encap|nhid"):
+        return False
+    inside = b[42:] if y[0] == 4 else b[62:]
+    own = x[3][0][1]["src"] in facts.own or any(line.endswith(f"tunsrc set {x[3][0][1]['src']}") for line in facts.lines)
+    return own and inside[8:40] in a[102:]
 
 
 @purpose("The sender hears of errors")
@@ -2027,6 +2041,17 @@ def parts(difference):
         yield part
 
 
+def in_order(difference):
+    """As many frames on either side, pair by pair as they were sent."""
+    there, here = (difference.more.get(side) or [] for side in ("there", "here"))
+    found = []
+    for a, b in zip(there, here) if len(there) == len(here) else ():
+        part = copy.copy(difference)
+        part.more = {**difference.more, "there": [a], "here": [b]}
+        found.append(part)
+    return found
+
+
 def once(difference):
     """Of as many frames on either side, which are all the same there and here, as of copies, one each."""
     there, here = (difference.more.get(side) or [] for side in ("there", "here"))
@@ -2101,6 +2126,8 @@ def without(case, there, here, found, unfiltered=None):
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
             headings = [explains(part) for part in parts(difference)]
+            if None in headings and (pairs := in_order(difference)):
+                headings = [explains(part) for part in pairs]
         if None in headings:
             left.append(difference)
         else:
