@@ -49,12 +49,13 @@ fn text(v6: bool, [of_v4, of_v6]: [&'static str; 2]) -> &'static str {
 
 impl<'a> Wanted<'a> {
     fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
-        let (header, attributes) = request.parse::<8, 12>(&POLICY, Validate::Liberal)?;
-        let v6 = match i32::from(header[0]) {
+        // Of another family there is nobody who would look at the attributes.
+        let v6 = match i32::from(request.family()) {
             AF_INET => false,
             AF_INET6 => true,
             _ => return Err(RequestError::errno(EOPNOTSUPP)),
         };
+        let (header, attributes) = request.parse::<8, 12>(&POLICY, Validate::Liberal)?;
         for kind in [libc::IFA_ADDRESS, libc::IFA_LOCAL] {
             if attributes.get(kind).is_some_and(|address| address.address(header[0]).is_none()) {
                 return Err(RequestError::new(libc::ERANGE, "Attribute failed policy validation"));

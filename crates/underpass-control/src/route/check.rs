@@ -262,7 +262,9 @@ fn check_gateway6(
 
 /// The link by which a gateway is a neighbour. Linux: `ip6_route_check_nh`.
 fn reach6(router: &Router, table: u32, oif: u32, gateway: Ipv6Addr) -> Option<u32> {
-    let flow = Flow { oif, l3mdev: l3mdev_table(router, oif), ..Flow::to(gateway.into()) };
+    // Linux: `fib6_rule_suppress` looks at what forwards packets alone, which `fib6_lookup` does not make.
+    let l3mdev = l3mdev_table(router, oif);
+    let flow = Flow { oif, l3mdev, unsuppressed: true, ..Flow::to(gateway.into()) };
     let direct = |found: super::lookup::Found| {
         let info = router.routes.infos.get(found.id)?;
         if info.reject || type_error(info.kind).is_some() {

@@ -95,7 +95,8 @@ pub(crate) fn look_up(router: &Router, flow: &Flow) -> Result<Found, i32> {
                     continue;
                 };
                 let Some(info) = router.routes.infos.get(found.id) else { continue };
-                let suppressed = rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest);
+                let suppressed = !flow.unsuppressed
+                    && rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest);
                 match type_error(info.kind) {
                     None if suppressed => {}
                     Some(EAGAIN) => {}

@@ -244,6 +244,8 @@ pub(crate) struct Flow {
     pub l3mdev: Option<u32>,
     /// IPv6: packets may also leave by another link than `oif`, which is preferred among the best routes.
     pub prefers: bool,
+    /// Rules do not pass over what they suppress.
+    pub unsuppressed: bool,
 }
 
 impl Flow {
@@ -261,6 +263,7 @@ impl Flow {
             scope: 0,
             l3mdev: None,
             prefers: false,
+            unsuppressed: false,
         }
     }
 }
