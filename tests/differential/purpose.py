@@ -2013,6 +2013,16 @@ def sent_by_transport_inside(case, facts, difference, here):
     return sends and bool(frames) and all(frame[14:] in nested for frame in frames)
 
 
+@purpose("A label goes before what GRE with checksums in UDP has made")
+def label_before_gre_in_udp(case, facts, difference, here):
+    made = any(re.search(r" type (ip6)?gre .*\bo?csum .*encap (fou|gue) ", line) for line in facts.lines)
+    pushes = any(re.search(r"filter add dev p\d (egress|parent) .*action mpls push ", line) for line in facts.lines)
+    b = difference.more.get("here")
+    if not made or not pushes or not b or difference.more.get("there"):
+        return False
+    return all(re.search(r"/mpls/ip[46]/(dstopt/)?udp", describe.chain(frame)) for frame in b)
+
+
 @purpose("What is not supported is refused")
 def unsupported(case, facts, difference, here):
     return difference.kind.startswith("config") and difference.linux == ["None"] and "by this router." in difference.ours[0]

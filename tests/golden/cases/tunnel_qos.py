@@ -678,3 +678,22 @@ PUSH_POP = "action vlan push id 7 protocol 802.1ad priority 3 pipe action vlan p
 for kind in ["ipip", "ip6gre"]:
     case(f"ingress/push-pop/{kind}", f"What comes out of {kind} gets a tag, and loses it.", kind, CLSACT + [f"ingress protocol all matchall {PUSH_POP}"], out_of(kind, MIXED_OUT[:1] + sized_out(300)), (IN,))
     case(f"egress/push-pop/{kind}", f"What goes into {kind} gets a tag, and loses it.", kind, CLSACT + [f"egress protocol all matchall {PUSH_POP}"], into(MIXED_IN[:1] + sized_in(300)), (OUT,))
+
+# A label before what has just been put into a tunnel.
+LABEL = "tc filter add dev p1 egress protocol all matchall action mpls push protocol mpls_uc label 100 ttl 64"
+for name, kind, options in [
+    ("ipip", "ipip", ""),
+    ("gre", "gre", ""),
+    ("gre-csum", "gre", "csum"),
+    ("fou", "ipip", "encap fou encap-sport 4444 encap-dport 5555"),
+    ("fou-csum", "ipip", "encap fou encap-sport 4444 encap-dport 5555 encap-csum"),
+]:
+    case(
+        f"egress/label/{name}",
+        f"What leaves in {name} gets a label.",
+        kind,
+        ["tc qdisc add dev p1 clsact", LABEL],
+        into(MIXED_IN[:1] + sized_in(300)),
+        ("tc -s filter show dev p1 egress",),
+        options=f"{mode(kind)} {options}".strip(),
+    )
