@@ -250,7 +250,10 @@ def differences(case, there, here):
             elif x is None and line.startswith("filter del "):
                 # So are those of filters that are deleted.
                 refused |= set(re.findall(r" action (\w+)", text)) | set(re.findall(r" (police) ", text))
-            chosen |= set(re.findall(r" index (\d+)", line))
+            for one in line.split(" action ")[1:]:
+                if number := re.search(r" index (\d+)", one):
+                    kind = one.split()[0]
+                    chosen.add((kind if kind in KINDS else "gact", int(number[1])))
             if x != y:
                 kind = "config " + " ".join(words[:3] if words[1:2] == ["-f"] else words[:1]) + " " + " ".join(line.split()[:2])
                 found.append(Difference(kind, " ".join(w for w in words if w not in ("-force", "-batch", "-")) + " " + line, [f"{x}"], [f"{y}"], line=line))
@@ -290,7 +293,7 @@ def renumbered(lines, kinds, chosen):
         number = re.search(r"\bpolice 0x([0-9a-f]+)", line) or re.search(r"\bindex (\d+)", line)
         if number and kind in kinds | ({"gact"} if kinds - KINDS else set()):
             value = int(number[1], 16 if "police" in number[0] else 10)
-            if str(value) not in chosen:
+            if (kind, value) not in chosen:
                 places.append((kind, value, n, number.span(1)))
     ranks = {}
     for kind, value in sorted({place[:2] for place in places}):
