@@ -214,6 +214,9 @@ def is_noise(frame):
     """ARP, neighbour and listener discovery, in tunnels too: what Linux says on its own account."""
     if frame[12:14] == b"\x08\x06":
         return True
+    if len(frame) > 18 and frame[2] & 1 and frame[16:18] in (b"\x08\x06", b"\x86\xdd") and is_noise(frame[4:]):
+        # Behind a label that an action has put before the Ethernet header.
+        return True
     for name, fields in describe.layers(frame):
         if name == "icmp" and fields["type"] in (130, 131, 132, 133, 134, 135, 136, 137, 143):
             return True
