@@ -70,19 +70,32 @@ fn receive_by<const COUNT: bool, T: Trace>(
         return;
     }
     for packet in burst.iter_mut() {
-        if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
-            let priority = vlan.ingress[usize::from(control >> 5)];
-            if priority != packet.tag().priority {
-                packet.set_tag(Tag { priority, ..packet.tag() });
-            }
-        }
-        // A frame that has a tag is long enough for it.
-        let _ = remove(packet, ADDRESSES);
+        take_off(packet, vlan);
     }
     let by = path.hooks.received_by;
     let headers = burst.len() * ethernet::Header::LEN;
     path.receive(view, (link.port.unwrap_or_default(), id, link), headers as u64, burst, trace);
     path.hooks.received_by = by;
+}
+
+/// Takes the tag of a device off a frame that has it, and gives the frame the priority that the device says.
+#[inline(always)]
+fn take_off(packet: &mut Packet, vlan: &Vlan) {
+    if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
+        let priority = vlan.ingress[usize::from(control >> 5)];
+        if priority != packet.tag().priority {
+            packet.set_tag(Tag { priority, ..packet.tag() });
+        }
+    }
+    // A frame that has a tag is long enough for it.
+    let _ = remove(packet, ADDRESSES);
+}
+
+/// Takes the outermost tag off a frame, if a VLAN device above a link has it: that device.
+pub(crate) fn take_tag(view: &View<'_>, packet: &mut Packet, lower: LinkId) -> Option<LinkId> {
+    let id = view.link(lower)?.vlans.as_ref()?.of_frame(packet.bytes())?;
+    take_off(packet, view.link(id)?.vlan.as_deref()?);
+    Some(id)
 }
 
 /// What the host sends by a VLAN device, if the port is one of these, leaves by it.

@@ -1,4 +1,5 @@
-//! End.DX2, End.DX4, End.DX6, End.DT4, End.DT6 and End.DT46: what is inside comes out. RFC 8986 sections 4.4 to 4.9.
+//! End.DX2, End.DX2V, End.DX4, End.DX6, End.DT4, End.DT6 and End.DT46: what is inside comes out. RFC 8986 sections 4.4
+//! to 4.10.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,6 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
+use crate::l2::vlan;
 use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
 use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 use crate::srv6;
@@ -56,6 +58,24 @@ pub(crate) fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Resul
         Ok((header, _)) if header.ethertype.get() >= LEAST_ETHERTYPE => Ok(()),
         _ => Err(DropReason::InnerMalformed.into()),
     }
+}
+
+/// End.DX2V: the VLANs of the Ethernet frame inside say by which link it leaves. RFC 8986 section 4.10, whose L2 table are
+/// the VLAN devices above `link`, and those above the device of the outer VLAN.
+///
+/// The frame comes out without the tags that led to the device, which puts its own on again: those of the same VLANs, with the
+/// priorities that its maps say. An inner tag of no device is none of these, and stays.
+#[inline(never)]
+pub(crate) fn end_dx2v(
+    view: &View<'_>,
+    packet: &mut Packet,
+    check: &Check<'_>,
+    link: LinkId,
+) -> Result<LinkId, PacketError> {
+    decapsulate_frame(packet, check)?;
+    // "Look up the exposed VLANs in L2 table T": the outer one must be there.
+    let outer = vlan::take_tag(view, packet, link).ok_or(DropReason::VlanUnknown)?;
+    Ok(vlan::take_tag(view, packet, outer).unwrap_or(outer))
 }
 
 /// End.DX4 and End.DX6 of a packet that goes where its SID says or its destination leads. `None`: nothing was written,

@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6::decap::{
     decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt_spread, end_dt4, end_dt6, end_dt46, end_dx_fast,
-    end_dx2_fast, end_dx4, end_dx6,
+    end_dx2_fast, end_dx2v, end_dx4, end_dx6,
 };
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
 use crate::srv6::flavors::flavors_fast;
@@ -86,6 +86,7 @@ fn endpoint_fast<'a>(
             headend_fast(view.next_hop(policy.via.resolved)?, packet, len, policy, Some(next))
         }
         Behaviour::X(_)
+        | Behaviour::DX2V { .. }
         | Behaviour::DX4(_)
         | Behaviour::DX6(_)
         | Behaviour::B6(_)
@@ -109,9 +110,10 @@ fn is_inside(packet: &Packet, protocol: u8) -> bool {
 ///
 /// # Errors
 /// Why the behaviour refuses the packet, which is then as it came, but for a decapsulation that found
-/// something malformed inside.
+/// something malformed inside, or a VLAN of no device.
 #[inline(always)]
 pub(crate) fn endpoint<'s>(
+    view: &View<'_>,
     packet: &mut Packet,
     sid: &'s Endpoint,
     check: &Check<'_>,
@@ -124,6 +126,7 @@ pub(crate) fn endpoint<'s>(
             decapsulate_frame(packet, check)?;
             Ok(Next::Frame(*link))
         }
+        Behaviour::DX2V { link } => Ok(Next::Frame(end_dx2v(view, packet, check, *link)?)),
         Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
         Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
         Behaviour::DT4 { lookup } => end_dt4(packet, check, *lookup, unusual),

@@ -96,6 +96,12 @@ pub enum Behaviour {
         /// `oif`.
         link: LinkId,
     },
+    /// RFC 8986 section 4.10: the VLANs of the inner Ethernet frame are looked up among the VLAN devices above this link, and
+    /// the frame leaves by the one found. Linux has no such behaviour.
+    DX2V {
+        /// The link of the L2 table: `oif`.
+        link: LinkId,
+    },
     /// RFC 8986 section 4.5: the inner IPv4 packet to this neighbour. `0.0.0.0`: by its own destination.
     DX4(Via),
     /// RFC 8986 section 4.4: the inner IPv6 packet to this neighbour. `::`: by its own destination.
@@ -159,6 +165,7 @@ impl Behaviour {
             Self::X(_) => "End.X",
             Self::T { .. } => "End.T",
             Self::DX2 { .. } => "End.DX2",
+            Self::DX2V { .. } => "End.DX2V",
             Self::DX4(_) => "End.DX4",
             Self::DX6(_) => "End.DX6",
             Self::DT4 { .. } => "End.DT4",

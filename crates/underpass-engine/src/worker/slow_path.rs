@@ -360,7 +360,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let bytes = meta.packet.len();
         let mut unusual = false;
         let check = view.check(meta.ingress);
-        match srv6::endpoint(&mut meta.packet, sid, &check, &mut unusual) {
+        match srv6::endpoint(view, &mut meta.packet, sid, &check, &mut unusual) {
             Ok(next) => {
                 if meta.extra.growth != 0 {
                     meta.shortened(bytes - meta.packet.len());

@@ -48,7 +48,7 @@ fn of(number: usize, link: LinkId) -> (u16, u16, LinkId) {
 }
 
 /// The link of a VLAN device, with the address and the tables of the port below.
-fn vlan_link(lab: &Lab, number: usize, lower: LinkId) -> Link {
+pub fn vlan_link(lab: &Lab, number: usize, lower: LinkId) -> Link {
     let (protocol, id, _) = of(number, lower);
     let vlan = Vlan { lower, protocol, id, keeps_tags: false, ingress: [0; 8], egress: [].into() };
     Link {
