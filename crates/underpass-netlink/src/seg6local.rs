@@ -53,7 +53,11 @@ const BPF_PROG_NAME: u16 = 2;
 const PROG_NAME: u16 = 256;
 const BPF_POLICY: [Type; 3] = policy(&[(BPF_PROG, Type::U32), (BPF_PROG_NAME, Type::String(PROG_NAME))]);
 
-/// `SEG6_LOCAL_ACTION_*` that Linux implements.
+/// Marks the actions that Linux has no number for: with the number that IANA has given the behaviour (RFC 8986 section 10.2)
+/// below it. Linux counts its own from 1, and has given none to these that could be relied on.
+const EXPERIMENTAL: u32 = 1 << 31;
+
+/// `SEG6_LOCAL_ACTION_*` that Linux implements, and others of the router's own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, VariantArray)]
 #[repr(u32)]
 pub enum Action {
@@ -81,6 +85,8 @@ pub enum Action {
     EndBpf = 15,
     /// RFC 8986 section 4.8.
     EndDT46 = 16,
+    /// RFC 8986 section 4.10.
+    EndDX2V = EXPERIMENTAL | 22,
 }
 
 impl Action {
@@ -99,7 +105,13 @@ impl Action {
             Self::EndB6Encaps => "End.B6.Encaps",
             Self::EndBpf => "End.BPF",
             Self::EndDT46 => "End.DT46",
+            Self::EndDX2V => "End.DX2V",
         }
+    }
+
+    /// Whether its number is the router's own: Linux has none, and answers EINVAL.
+    pub const fn is_experimental(self) -> bool {
+        self as u32 & EXPERIMENTAL != 0
     }
 
     /// The attribute without which the action is refused; 0 for none.
@@ -109,7 +121,7 @@ impl Action {
             Self::EndX | Self::EndDX6 => NH6,
             Self::EndDX4 => NH4,
             Self::EndT => TABLE,
-            Self::EndDX2 => OIF,
+            Self::EndDX2 | Self::EndDX2V => OIF,
             Self::EndDT4 | Self::EndDT46 => VRFTABLE,
             Self::EndB6 | Self::EndB6Encaps => SRH,
             Self::EndBpf => BPF,

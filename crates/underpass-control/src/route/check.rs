@@ -62,6 +62,13 @@ pub(crate) fn check_tunnel(
             "REPLACE-CSID is experimental: Linux has no number for it. Start the router with --experimental";
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
+    if let Encap::Seg6Local(local) = &encap
+        && local.action.is_experimental()
+        && !router.experimental
+    {
+        // Linux's answer to an action that it does not have.
+        return Err(RequestError::errno(EINVAL));
+    }
     if let Encap::Rpl(route) = &encap
         && route.loops(|address| router.addresses.is_local(address.into()))
     {

@@ -102,6 +102,9 @@ fn local_words(save: &Save<'_>, local: &Seg6Local) -> Result<Words, String> {
     if bpf.is_some() {
         return Err("the BPF program of End.BPF is not saved: load it with a line of your own".to_owned());
     }
+    if action.is_experimental() {
+        return Err(format!("`ip` has no word for {}", action.name()));
+    }
     let mut words = Words::new("seg6local action");
     words.add(action.name()).some("table", *table).some("vrftable", *vrf_table);
     words.some("nh4", *nh4).some("nh6", *nh6).some("oif", oif.map(|oif| save.name(oif)));
