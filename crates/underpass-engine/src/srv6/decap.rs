@@ -60,8 +60,8 @@ pub(crate) fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Resul
     }
 }
 
-/// End.DX2V: the VLANs of the Ethernet frame inside say by which link it leaves. RFC 8986 section 4.10, whose L2 table are
-/// the VLAN devices above `link`, and those above the device of the outer VLAN.
+/// End.DX2V: the VLANs of the Ethernet frame inside say by which link it leaves. RFC 8986 section 4.10, whose L2 table
+/// is the VLAN devices above `link`, and those above the device of the outer VLAN.
 ///
 /// The frame comes out without the tags that led to the device, which puts its own on again: those of the same VLANs, with the
 /// priorities that its maps say. An inner tag of no device is none of these, and stays.
@@ -73,7 +73,7 @@ pub(crate) fn end_dx2v(
     link: LinkId,
 ) -> Result<LinkId, PacketError> {
     decapsulate_frame(packet, check)?;
-    // "Look up the exposed VLANs in L2 table T": the outer one must be there.
+    // S03: the exposed VLANs are looked up in the table. An entry is of the outer one, or of both.
     let outer = vlan::take_tag(view, packet, link).ok_or(DropReason::VlanUnknown)?;
     Ok(vlan::take_tag(view, packet, outer).unwrap_or(outer))
 }
