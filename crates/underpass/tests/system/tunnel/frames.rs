@@ -84,7 +84,8 @@ fn tunnels_as_ports_of_bridges() {
         .unwrap();
     }
     pair.both(
-        "ip link add br0 type bridge
+        // Of its own, it would have the lowest address of its ports, and another one with each tunnel.
+        "ip link add br0 address 02:00:00:00:b0:0ME type bridge
          ip link set br0 up
          ip addr flush dev cust
          ip link set cust master br0
