@@ -14,7 +14,7 @@ use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::fdb::{Entry, LOCAL, Station};
-use crate::l2::send_by;
+use crate::l2::{come_in_above, send_by};
 use crate::qos::edit::{insert, remove};
 use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
@@ -111,22 +111,9 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
         }
     }
     if !up.is_empty() {
-        come_in(path, view, &way, (&mut up, uncounted), trace);
+        // Linux: `br_pass_frame_up`.
+        come_in_above(path, view, (way.id, way.link), uncounted, &mut up, trace);
     }
-}
-
-/// Frames come in by the bridge's device. Linux: `br_pass_frame_up`.
-fn come_in<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    way: &Way<'_>,
-    (up, uncounted): (&mut Burst, u64),
-    trace: &mut T,
-) {
-    let by = path.hooks.received_by;
-    let port = way.link.port.unwrap_or_default();
-    path.receive(view, (port, way.id, way.link), uncounted, up, trace);
-    path.hooks.received_by = by;
 }
 
 /// The addresses that a frame begins with: destination and source.

@@ -95,6 +95,28 @@ pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     }
 }
 
+/// Frames come in by a link above another one: a VLAN device, a bridge.
+#[inline(never)]
+fn come_in_above<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, link): (LinkId, &Link),
+    uncounted: u64,
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    // What is in them may be for the router, and come out of a tunnel to such a link again.
+    if path.levels >= LEVELS {
+        return burst.drain(..).for_each(|packet| path.drop(packet, DropReason::Loop, trace));
+    }
+    // These are of the link below.
+    let (by, labelled) = (path.hooks.received_by, std::mem::take(&mut path.labelled));
+    path.levels += 1;
+    path.receive(view, (link.port.unwrap_or_default(), id, link), uncounted, burst, trace);
+    path.levels -= 1;
+    (path.hooks.received_by, path.labelled) = (by, labelled);
+}
+
 /// The same of a frame that has come out of a tunnel, if there are such links. `None`: it is gone.
 #[inline(never)]
 pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
@@ -118,8 +140,8 @@ pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
     Some(meta)
 }
 
-/// How many levels a packet goes down: as deep as links may stand above each other, and as often again by filters that redirect
-/// it back up.
+/// How many levels a packet goes up, out of tunnels inside each other, and down: as deep as links may stand above each other, and as
+/// often again by filters that redirect it back up.
 const LEVELS: u32 = 16;
 
 impl<const COUNT: bool> Path<COUNT> {

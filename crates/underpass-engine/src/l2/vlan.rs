@@ -6,7 +6,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
-use crate::l2::send_by;
+use crate::l2::{come_in_above, send_by};
 use crate::path::ipv4;
 use crate::qos::edit::{insert, remove};
 use crate::tables::{LinkId, Vlan, Vlans};
@@ -72,10 +72,8 @@ fn receive_by<const COUNT: bool, T: Trace>(
     for packet in burst.iter_mut() {
         take_off(packet, vlan);
     }
-    let by = path.hooks.received_by;
     let headers = burst.len() * ethernet::Header::LEN;
-    path.receive(view, (link.port.unwrap_or_default(), id, link), headers as u64, burst, trace);
-    path.hooks.received_by = by;
+    come_in_above(path, view, (id, link), headers as u64, burst, trace);
 }
 
 /// Takes the tag of a device off a frame that has it, and gives the frame the priority that the device says.

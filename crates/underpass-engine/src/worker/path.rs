@@ -70,6 +70,8 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) recent: Recent,
     /// Frames that wait to go into a tunnel.
     pub(crate) into_tunnel: IntoTunnel,
+    /// How many links above each other the burst has come in by.
+    pub(crate) levels: u32,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -116,6 +118,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             hooks: Hooks::default(),
             recent: Recent::new(),
             into_tunnel: IntoTunnel::default(),
+            levels: 0,
         };
         Self { tables, reader, path, epoch: 0 }
     }

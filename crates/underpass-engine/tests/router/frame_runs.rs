@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, Direction};
-use underpass_engine::l2::fdb::Fdb;
-use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, PortState, Tunnel};
+use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
+use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, PortState, Tunnel, TunnelKind};
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
@@ -20,12 +20,13 @@ use super::pair::{DEVICE, Pair, every};
 static KINDS: LazyLock<Vec<Tunnel>> =
     LazyLock::new(|| every().into_iter().filter(|tunnel| tunnel.kind.carries_frames()).collect());
 
+const BRIDGE: [u8; 6] = [2, 0xbb, 0, 0, 0, 1];
 const CUSTOMER: PortId = PortId(4);
 const WIRE: PortId = PortId(0);
 
 /// Makes the tunnel of a router and a customer's port those of a bridge.
 fn bridge(lab: &mut Lab, device: LinkId) {
-    let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: [2, 0xbb, 0, 0, 0, 1], ..lab.link(1) };
+    let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: BRIDGE, ..lab.link(1) };
     let bridge = lab.writer.add_link(inside.clone());
     let port = Some(Box::new(BridgePort {
         bridge,
@@ -44,6 +45,7 @@ fn bridge(lab: &mut Lab, device: LinkId) {
     let tunnel = Link { ifindex: 9, port: None, mtu: 1500, mac: DEVICE, bridge_port: port, ..lab.link(0) };
     lab.writer.set_link(device, tunnel);
     let (ports, fdb) = ([own, device].into(), Arc::new(Fdb::default()));
+    fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
     let table = Bridge { ports, fdb, ageing: 300_000, group_forward: 0, filters: None };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
 }
@@ -175,5 +177,31 @@ proptest! {
         }
         prop_assert_eq!(counts(&pairs[0]), counts(&pairs[1]));
         pairs.iter_mut().for_each(Pair::assert_accounted);
+    }
+}
+
+/// A VXLAN in itself, as often as a packet has room for it.
+#[test]
+fn networks_inside_each_other_have_an_end() {
+    let tunnel = KINDS.iter().find(|tunnel| tunnel.kind == TunnelKind::Vxlan).unwrap();
+    let port = tunnel.udp.unwrap().destination_port;
+    for (depth, dropped) in [(3, "ethertype-unknown"), (30, "loop")] {
+        for watched in [false, true] {
+            let mut pair = Pair::new(tunnel);
+            let links = pair.links;
+            bridge(&mut pair.far, links[1]);
+            let mut frame = [&BRIDGE[..], &station(1), &[0x88, 0xb5, 1]].concat();
+            for _ in 0..depth {
+                let length = (16 + frame.len()) as u16;
+                let header = [1234, port, length, 0].map(u16::to_be_bytes).concat();
+                let network = [8, 0, 0, 0, 0x12, 0x34, 0x56, 0];
+                let inside = [&header[..], &network, &frame].concat();
+                let packet = ip4([10, 0, 0, 1], [10, 0, 0, 2], protocol::UDP, &inside);
+                frame = [&BRIDGE[..], &station(1), &ethernet::IPV4.to_be_bytes(), &packet].concat();
+            }
+            let out = send(&mut pair.far, WIRE, &[changed(&frame, None)], watched);
+            assert_eq!((out, pair.far.drops()), (vec![], vec![(dropped, 1)]), "{depth}, {watched}");
+            pair.assert_accounted();
+        }
     }
 }

@@ -154,12 +154,13 @@ pub fn number(text: &str, word: &str) -> Option<u64> {
     words.nth(1)?.parse().ok()
 }
 
-/// Pings until an answer comes.
+/// Pings until an answer comes, and no error with it: who has just set up one end of a tunnel hears of the other, which was not
+/// there yet, once for each packet that it has sent there.
 pub fn settle(host: &Namespace, address: &str, patience: Duration) -> Result<(), String> {
     let deadline = Instant::now() + patience;
     loop {
         let outcome = host.outcome(&format!("ping -n -c 1 -W 1 {address}")).unwrap();
-        if outcome.status == 0 {
+        if outcome.status == 0 && !outcome.output.contains(" errors, ") {
             return Ok(());
         }
         if Instant::now() > deadline {
