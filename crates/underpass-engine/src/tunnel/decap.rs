@@ -26,7 +26,7 @@ use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::hook::note_input;
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
-use crate::tunnel::{ECN, ecn_inside, vxlan};
+use crate::tunnel::{ECN, ecn_inside, networks};
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
@@ -90,7 +90,7 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     }
     let datagrams = env.view.tables.tunnels().takes_datagrams() && !env.link.in_vrf;
     if datagrams {
-        packet = match vxlan::decap_run(path, context, packets, lookups, (packet, look)) {
+        packet = match networks::decap_run(path, context, packets, lookups, (packet, look)) {
             Ok(following) => return following,
             Err(packet) => packet,
         };
@@ -113,8 +113,8 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
             None => break None,
         };
         len = match lookups.again(env, &packet, packets, look) {
-            // Those of a VXLAN go together.
-            Some(len) if !(datagrams && vxlan::is_one::<A>(env.view, &packet, len)) => len,
+            // Those of networks go together.
+            Some(len) if !(datagrams && networks::is_one::<A>(env.view, &packet, len)) => len,
             _ => break Some(packet),
         };
     };

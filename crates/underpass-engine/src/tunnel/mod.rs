@@ -12,6 +12,7 @@ mod geneve;
 pub(crate) mod hook;
 pub(crate) mod inside;
 pub(crate) mod limit;
+pub(crate) mod networks;
 pub(crate) mod outer;
 pub(crate) mod outer_address;
 pub(crate) mod path_mtu;

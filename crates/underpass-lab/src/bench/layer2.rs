@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use underpass_port::memory::Patches;
 
 use super::routes::{DESTINATIONS, Route};
-use super::scenario::{BASE, CHECKED, Flow, HOPS, Load, Scenario, flows, incoming, outgoing};
+use super::scenario::{BASE, CHECKED, Flow, HOPS, Load, Order, Scenario, flows, incoming, outgoing};
 use super::tunnel::{AWAY, HERE, TTL, UNDERLAY, datagram, remote, source_port};
 use super::wire::{self, Ip4, Mac};
 use crate::random::Random;
@@ -56,6 +56,13 @@ pub fn scenarios() -> Vec<Scenario> {
             load: Box::new(into_vxlan),
         },
         Scenario {
+            name: "mix-vxlan-routed".to_owned(),
+            vpp: None,
+            config: format!("{BASE}{UNDERLAY}{}{ROUTED}", vxlan("p0", AWAY[0])),
+            mass: Some(format!("{FEW} stations behind {ENDS} other ends; every other packet is routed")),
+            load: Box::new(into_vxlan_or_routed),
+        },
+        Scenario {
             name: "vxlan-decap".to_owned(),
             vpp: None,
             config: format!("{BASE}{}", vxlan("p1", HERE[1])),
@@ -64,6 +71,14 @@ pub fn scenarios() -> Vec<Scenario> {
         },
     ]
 }
+
+/// The bridge has an address, and a route leads on.
+const ROUTED: &str = "\
+ip addr flush dev p0
+ip link set br0 address 02:00:00:00:01:00
+ip addr add 10.0.0.1/24 dev br0
+ip route add 198.18.0.0/16 via 10.1.0.2 dev p1
+";
 
 /// A bridge of a port and of a VXLAN, whose stations a control plane tells: as EVPN makes it.
 fn vxlan(port: &str, local: Ipv4Addr) -> String {
@@ -150,10 +165,10 @@ fn end(station: u32) -> Ipv4Addr {
 
 /// Frames from the port into the VXLAN, to the other ends behind which their stations are.
 fn into_vxlan() -> Load {
-    let expected = between_stations().zip(1..).take(CHECKED).map(|((flow, to, frame), identification)| {
-        let header = Ip4 { source: AWAY[0], destination: end(to), identification, ttl: TTL };
-        outgoing(&may_be_cut(wire::ipv4(header, wire::UDP, &in_vxlan(source_port(&flow), &frame))))
-    });
+    let expected = between_stations()
+        .zip(1..)
+        .take(CHECKED)
+        .map(|((flow, to, frame), identification)| encapsulated(&flow, to, &frame, identification));
     let behind = (0..FEW).map(|number| {
         let mac = text(station(1, number));
         format!("fdb add {mac} dev vx1 dst {} static\nfdb add {mac} dev vx1 master static\n", end(number))
@@ -164,6 +179,33 @@ fn into_vxlan() -> Load {
         expected: expected.collect(),
         templates: between_stations().map(|(_, _, frame)| frame.into_boxed_slice()).collect(),
         ..Load::default()
+    }
+}
+
+/// The frame of a flow to a station behind another end, as it leaves.
+fn encapsulated(flow: &Flow, to: u32, frame: &[u8], identification: u16) -> Vec<u8> {
+    let header = Ip4 { source: AWAY[0], destination: end(to), identification, ttl: TTL };
+    outgoing(&may_be_cut(wire::ipv4(header, wire::UDP, &in_vxlan(source_port(flow), frame))))
+}
+
+/// The same, where every other packet is for the bridge itself, and routed.
+fn into_vxlan_or_routed() -> Load {
+    let packets = || {
+        between_stations().zip(0..).map(|((flow, to, frame), number): (_, u16)| {
+            let routed = number % 2 == 1;
+            let came = if routed { incoming(&flow.packet4(HOPS)) } else { frame.clone() };
+            let leaves = match routed {
+                true => outgoing(&flow.packet4(HOPS - 1)),
+                false => encapsulated(&flow, to, &frame, number / 2 + 1),
+            };
+            (came, leaves)
+        })
+    };
+    Load {
+        order: Order::InBurst,
+        expected: packets().take(CHECKED).map(|(_, leaves)| leaves).collect(),
+        templates: packets().map(|(came, _)| came.into_boxed_slice()).collect(),
+        ..into_vxlan()
     }
 }
 

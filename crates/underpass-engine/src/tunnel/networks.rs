@@ -1,0 +1,206 @@
+//! Frames that come out of VXLANs and Geneve devices in rows, to the bridges of which these are ports: what of `vxlan.rs` and
+//! `geneve.rs` is simple.
+
+use underpass_packet::{ethernet, geneve, gre, protocol, vxlan};
+
+use crate::buffer::Packet;
+use crate::tables::{FouPayload, Ingress, Link, StoredTunnel, TunnelKind, Vxlan, of_geneve, of_vxlan};
+use crate::trace::Trace;
+use crate::tunnel::decap::OuterFast;
+use crate::tunnel::find::is_own4;
+use crate::tunnel::frames::come_out_together;
+use crate::tunnel::outer::UDP;
+use crate::tunnel::vxlan::hears;
+use crate::tunnel::{ECN, ecn_inside};
+use crate::worker::env::{BurstContext, Packets};
+use crate::worker::family::Family;
+use crate::worker::fibs::Fibs;
+use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::path::{Burst, Path};
+use crate::worker::rewrite::ETHERNET;
+use crate::worker::view::View;
+
+/// What a device is found by: what is in its datagrams, the network and the port. Geneve has one for each other end, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Network<A> {
+    payload: FouPayload,
+    vni: u32,
+    port: u16,
+    remote: Option<A>,
+}
+
+/// The device of a network, a port of a bridge.
+#[derive(Clone, Copy)]
+struct Device<'a> {
+    tunnel: &'a StoredTunnel,
+    link: &'a Link,
+    takes_unsummed: bool,
+    /// Where stations are learned, if they are.
+    learns: Option<&'a Vxlan>,
+}
+
+/// The other end that the last datagram of a run came from: its number is known where stations are learned.
+#[derive(Clone, Copy)]
+struct Sender<A> {
+    address: A,
+    number: Option<u32>,
+}
+
+/// Datagrams in a row for the same address of the router's.
+struct DecapRun<'a, A> {
+    ingress: Ingress,
+    device: Option<(Network<A>, Device<'a>)>,
+    sender: Option<Sender<A>>,
+}
+
+impl<'a, A: Family> DecapRun<'a, A> {
+    /// Takes the frame out of a packet of `len` bytes in a frame. `None`: it is not so simple, and as it was.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        (packet, len): (&mut Packet, usize),
+    ) -> Option<Device<'a>> {
+        if packet.has_offload() {
+            return None;
+        }
+        let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+        let outer = OuterFast::<A>::read(bytes)?;
+        if outer.protocol != protocol::UDP {
+            return None;
+        }
+        let payload = outer.payload(view, bytes)?;
+        let inside = bytes.get(outer.at + UDP..)?;
+        let (vni, header, remote) = match payload {
+            FouPayload::Vxlan => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),
+            FouPayload::Geneve => {
+                let header = geneve::parse(inside).ok()?;
+                if header.critical || header.protocol != gre::TRANSPARENT_ETHERNET {
+                    return None;
+                }
+                (header.vni, header.len, Some(outer.remote))
+            }
+            _ => return None,
+        };
+        let (port, has_checksum) = outer.datagram(bytes)?;
+        let network = Network { payload, vni, port, remote };
+        let device = match self.device {
+            Some((found, device)) if found == network => device,
+            _ => self.find(view, network)?,
+        };
+        let sender = match self.sender {
+            Some(sender) if sender.address == outer.remote => sender,
+            _ => self.sender(view, fibs, outer.remote, device)?,
+        };
+        let frame = inside.get(header..)?;
+        let [_, _, _, _, _, _, source @ .., high, low] = *frame.first_chunk::<ETHERNET>()?;
+        if device.link.mac == source || !has_checksum && A::IPV6 && !device.takes_unsummed {
+            return None;
+        }
+        if outer.tos & ECN != 0 {
+            let own = match (u16::from_be_bytes([high, low]), frame.get(ETHERNET..)?) {
+                (ethernet::IPV4, [_, tos, ..]) => *tos,
+                (ethernet::IPV6, [_, second, ..]) => second >> 4,
+                _ => return None,
+            };
+            if ecn_inside(outer.tos, own)? != own & ECN {
+                return None;
+            }
+        }
+        if let Some(vxlan) = device.learns {
+            hears(vxlan, sender.number, source, view.now).ok()?;
+        }
+        packet.narrow(ETHERNET + outer.at + UDP + header, frame.len());
+        Some(device)
+    }
+
+    /// The device of a network, if its frames go on by a bridge.
+    #[inline(never)]
+    fn find(&mut self, view: &View<'a>, network: Network<A>) -> Option<Device<'a>> {
+        let Network { vni, port, remote, .. } = network;
+        let (kinds, found) = match remote {
+            None => ([TunnelKind::Vxlan, TunnelKind::Vxlan6], of_vxlan(vni, port)),
+            Some(remote) => {
+                ([TunnelKind::Geneve, TunnelKind::Geneve6], of_geneve(vni, port, remote.address()))
+            }
+        };
+        let kind = kinds[usize::from(A::IPV6)];
+        let (_, tunnel) = view.tables.tunnels().find(kind, found, self.ingress, view.guard)?;
+        let link = view.link(tunnel.link)?;
+        let plain = tunnel.up
+            && !tunnel.classifies_ingress
+            && link.bridge_port.is_some()
+            && link.to_bridge.is_none()
+            && view.own_lookup(self.ingress.instance) == view.own_lookup(tunnel.config.underlay);
+        plain.then_some(())?;
+        let vxlan = tunnel.config.vxlan.as_ref();
+        let takes_unsummed = vxlan.is_some_and(|vxlan| vxlan.takes_unsummed)
+            || tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
+        let device = Device { tunnel, link, takes_unsummed, learns: vxlan.filter(|vxlan| vxlan.learns) };
+        // Whether a sender has a number depends on the device.
+        (self.device, self.sender) = (Some((network, device)), None);
+        Some(device)
+    }
+
+    /// Who has sent a datagram, if that is not the router itself.
+    #[inline(never)]
+    fn sender(
+        &mut self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        address: A,
+        device: Device<'_>,
+    ) -> Option<Sender<A>> {
+        let bits: u128 = address.into();
+        if !A::IPV6 && is_own4(view, fibs, self.ingress, bits as u32) {
+            return None;
+        }
+        let number = device.learns.and_then(|vxlan| vxlan.ends.number(address.address()));
+        self.sender = Some(Sender { address, number });
+        self.sender
+    }
+}
+
+/// Whether a packet of `len` bytes in a frame is a VXLAN's or a Geneve device's.
+#[inline(always)]
+pub(super) fn is_one<A: Family>(view: &View<'_>, packet: &Packet, len: usize) -> bool {
+    let Some(bytes) = packet.bytes().get(ETHERNET..ETHERNET + len) else { return false };
+    OuterFast::<A>::read(bytes).is_some_and(|outer| {
+        outer.protocol == protocol::UDP
+            && matches!(outer.payload(view, bytes), Some(FouPayload::Vxlan | FouPayload::Geneve))
+    })
+}
+
+/// Takes the frames out of datagrams in a row, from the first on, to the bridges of their devices. The packet that follows the
+/// run; `Err`: the first is none of these.
+#[inline(never)]
+pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    (mut packet, look): (Packet, Looked<A>),
+) -> Result<Option<Packet>, Packet> {
+    let env = context.env;
+    let Link { lookup: instance, in_vrf, .. } = *env.link;
+    let ingress = Ingress { link: env.ingress, instance, in_vrf };
+    let mut run = DecapRun::<A> { ingress, device: None, sender: None };
+    let Some(mut device) = run.take(env.view, context.fibs, (&mut packet, look.len)) else {
+        return Err(packet);
+    };
+    let mut frames = Burst::new();
+    frames.push(packet);
+    let following = loop {
+        let Some(mut next) = packets.next() else { break None };
+        let Some(len) = lookups.again(env, &next, packets, look) else { break Some(next) };
+        let Some(of) = run.take(env.view, context.fibs, (&mut next, len)) else { break Some(next) };
+        if of.tunnel.link != device.tunnel.link {
+            come_out_together(path, env.view, (device.tunnel, device.link), &mut frames, context.trace);
+        }
+        device = of;
+        frames.push(next);
+    };
+    come_out_together(path, env.view, (device.tunnel, device.link), &mut frames, context.trace);
+    Ok(following)
+}
