@@ -106,6 +106,8 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
                 left.count(link, bytes, &path.counters);
                 path.send_frame(forward_fast, packet, context.trace);
             }
+            // Those of networks go together.
+            None if datagrams && networks::is_one::<A>(env.view, &packet, len) => break Some(packet),
             None => path.enter_slow_path(context, packet),
         }
         packet = match packets.next() {
@@ -113,9 +115,8 @@ pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
             None => break None,
         };
         len = match lookups.again(env, &packet, packets, look) {
-            // Those of networks go together.
-            Some(len) if !(datagrams && networks::is_one::<A>(env.view, &packet, len)) => len,
-            _ => break Some(packet),
+            Some(len) => len,
+            None => break Some(packet),
         };
     };
     left.flush(&path.counters);
@@ -159,24 +160,27 @@ impl<A: Family> OuterFast<A> {
         view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)
     }
 
-    /// The port of a sound datagram, and whether it has a checksum.
+    /// What is in a sound datagram for a port of the router's, the port, and whether there is a checksum.
     #[inline(always)]
-    pub(super) fn datagram(&self, bytes: &[u8]) -> Option<(u16, bool)> {
+    pub(super) fn datagram(&self, view: &View<'_>, bytes: &[u8]) -> Option<(FouPayload, u16, bool)> {
         let datagram = bytes.get(self.at..)?;
         let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
-        let sound = usize::from(u16::from_be_bytes([len0, len1])) == datagram.len();
-        let has_checksum = [sum0, sum1] != [0; 2];
-        if !sound || has_checksum && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
+        let port = u16::from_be_bytes([port0, port1]);
+        let payload = view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)?;
+        if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
             return None;
         }
-        Some((u16::from_be_bytes([port0, port1]), has_checksum))
+        let has_checksum = [sum0, sum1] != [0; 2];
+        if has_checksum && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
+            return None;
+        }
+        Some((payload, port, has_checksum))
     }
 
     /// Goes past the UDP header, and GUE's, of what is for a port of foo-over-UDP.
     #[inline(always)]
     fn pass_udp(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
-        let payload = self.payload(view, bytes)?;
-        self.datagram(bytes)?;
+        let (payload, ..) = self.datagram(view, bytes)?;
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,

@@ -70,7 +70,7 @@ impl<'a, A: Family> DecapRun<'a, A> {
         if outer.protocol != protocol::UDP {
             return None;
         }
-        let payload = outer.payload(view, bytes)?;
+        let (payload, port, has_checksum) = outer.datagram(view, bytes)?;
         let inside = bytes.get(outer.at + UDP..)?;
         let (vni, header, remote) = match payload {
             FouPayload::Vxlan => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),
@@ -83,7 +83,6 @@ impl<'a, A: Family> DecapRun<'a, A> {
             }
             _ => return None,
         };
-        let (port, has_checksum) = outer.datagram(bytes)?;
         let network = Network { payload, vni, port, remote };
         let device = match self.device {
             Some((found, device)) if found == network => device,
@@ -163,7 +162,8 @@ impl<'a, A: Family> DecapRun<'a, A> {
 }
 
 /// Whether a packet of `len` bytes in a frame is a VXLAN's or a Geneve device's.
-#[inline(always)]
+#[cold]
+#[inline(never)]
 pub(super) fn is_one<A: Family>(view: &View<'_>, packet: &Packet, len: usize) -> bool {
     let Some(bytes) = packet.bytes().get(ETHERNET..ETHERNET + len) else { return false };
     OuterFast::<A>::read(bytes).is_some_and(|outer| {
@@ -172,8 +172,8 @@ pub(super) fn is_one<A: Family>(view: &View<'_>, packet: &Packet, len: usize) ->
     })
 }
 
-/// Takes the frames out of datagrams in a row, from the first on, to the bridges of their devices. The packet that follows the
-/// run; `Err`: the first is none of these.
+/// Takes the frames out of datagrams in a row, from the first on, to the bridges of their devices; those that are not so simple
+/// take the slow path in between. The packet that follows the run; `Err`: the first is no network's.
 #[inline(never)]
 pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     path: &mut Path<COUNT>,
@@ -186,21 +186,36 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     let Link { lookup: instance, in_vrf, .. } = *env.link;
     let ingress = Ingress { link: env.ingress, instance, in_vrf };
     let mut run = DecapRun::<A> { ingress, device: None, sender: None };
-    let Some(mut device) = run.take(env.view, context.fibs, (&mut packet, look.len)) else {
-        return Err(packet);
-    };
     let mut frames = Burst::new();
-    frames.push(packet);
+    let mut last: Option<Device<'_>> = None;
+    let (mut len, mut first) = (look.len, true);
     let following = loop {
-        let Some(mut next) = packets.next() else { break None };
-        let Some(len) = lookups.again(env, &next, packets, look) else { break Some(next) };
-        let Some(of) = run.take(env.view, context.fibs, (&mut next, len)) else { break Some(next) };
-        if of.tunnel.link != device.tunnel.link {
-            come_out_together(path, env.view, (device.tunnel, device.link), &mut frames, context.trace);
+        let found = run.take(env.view, context.fibs, (&mut packet, len));
+        let link = |device: Option<Device<'_>>| device.map(|device| device.tunnel.link);
+        if link(found) != link(last)
+            && let Some(last) = last
+        {
+            come_out_together(path, env.view, (last.tunnel, last.link), &mut frames, context.trace);
         }
-        device = of;
-        frames.push(next);
+        last = found;
+        match found {
+            Some(_) => frames.push(packet),
+            None if is_one::<A>(env.view, &packet, len) => path.enter_slow_path(context, packet),
+            None if first => return Err(packet),
+            None => break Some(packet),
+        }
+        first = false;
+        packet = match packets.next() {
+            Some(packet) => packet,
+            None => break None,
+        };
+        len = match lookups.again(env, &packet, packets, look) {
+            Some(len) => len,
+            None => break Some(packet),
+        };
     };
-    come_out_together(path, env.view, (device.tunnel, device.link), &mut frames, context.trace);
+    if let Some(last) = last {
+        come_out_together(path, env.view, (last.tunnel, last.link), &mut frames, context.trace);
+    }
     Ok(following)
 }
