@@ -203,19 +203,24 @@ impl Fdb {
         self.slots.get(place & (self.slots.len() - 1))
     }
 
-    /// The slot of a station.
+    /// The slot of a station, and how far from its first place that is.
     #[inline(always)]
-    fn slot(&self, station: Station) -> Option<&Slot> {
+    fn probe(&self, station: Station) -> Option<(usize, &Slot)> {
         let place = self.place(station);
         for step in 0..PROBES {
             let slot = self.at(place.wrapping_add(step))?;
             match slot.key.load(Acquire) {
-                key if key == station.0 => return Some(slot),
+                key if key == station.0 => return Some((step, slot)),
                 0 => return None,
                 _ => {}
             }
         }
         None
+    }
+
+    #[inline(always)]
+    fn slot(&self, station: Station) -> Option<&Slot> {
+        self.probe(station).map(|(_, slot)| slot)
     }
 
     /// What is known of a station.
@@ -316,6 +321,12 @@ impl Fdb {
         self.slots.len()
     }
 
+    /// The place of a station, if it has one.
+    pub fn place_of(&self, station: Station) -> Option<usize> {
+        let (step, _) = self.probe(station)?;
+        Some(self.place(station).wrapping_add(step) & (self.slots.len() - 1))
+    }
+
     /// All entries, each with its place, at which no other station ever is.
     pub fn by_place(&self) -> impl Iterator<Item = (usize, Station, Entry)> + '_ {
         self.slots.iter().enumerate().filter_map(|(place, slot)| {
@@ -409,6 +420,8 @@ mod tests {
             assert!((0..count).all(|n| fdb.set(station(n), entry)));
             fdb = fdb.again();
             assert_eq!(fdb.iter().count(), count as usize);
+            let mut places = fdb.by_place();
+            assert!(places.all(|(place, station, _)| fdb.place_of(station) == Some(place)));
         }
     }
 

@@ -59,6 +59,9 @@ impl Stations {
             self.make_again();
             grown = true;
         }
+        // What was at its place is not what listeners know now.
+        let place = self.table.place_of(station).and_then(|place| self.places.get_mut(place));
+        place.into_iter().for_each(|seen| *seen = None);
         self.note(station, entry);
         Some(grown)
     }
@@ -74,6 +77,32 @@ impl Stations {
     fn make_again(&mut self) {
         self.table = Arc::new(self.table.again());
         self.places.clear();
+    }
+
+    /// Reads what workers have changed since: what listeners are to hear of, in the order in which it was heard, and what has not
+    /// been heard for too long.
+    fn read(&mut self, now: u64, ageing: u64) -> (Vec<(Station, Entry)>, Vec<Station>) {
+        let (mut new, mut old) = (Vec::new(), Vec::new());
+        self.places.resize(self.table.places(), None);
+        for (place, station, entry) in self.table.by_place() {
+            if entry.has_expired(now, ageing) && !entry.is(LOCAL) {
+                old.push(station);
+                continue;
+            }
+            let there = Some((entry.link, entry.flags));
+            match self.places.get_mut(place) {
+                Some(seen) if *seen == there => continue,
+                Some(seen) => *seen = there,
+                None => {}
+            }
+            let known = self.known.get(&station);
+            if known.is_none_or(|known| (known.link, known.flags) != (entry.link, entry.flags)) {
+                new.push((station, entry));
+            }
+        }
+        new.sort_unstable_by_key(|(station, entry)| (entry.heard, *station));
+        new.iter().for_each(|(station, entry)| self.note(*station, *entry));
+        (new, old)
     }
 
     /// Takes an entry out.
@@ -218,7 +247,7 @@ pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: 
         let table = router.stations.get(&bridge).map(|stations| Arc::clone(&stations.table));
         let there = table.and_then(|table| table.find(station)).is_some_and(|entry| entry.is(LOCAL));
         if let Some(link) = wanted.get(&station).copied().filter(|_| !there) {
-            // In a full table what is for the router itself goes to all ports, and to the router with it.
+            // A table that is full, of millions of others, goes without it: what is for the router goes to the ports then.
             let _ = put(router, cause, bridge, station, Entry { link, flags: LOCAL | STATIC, heard });
         }
     }
@@ -253,27 +282,7 @@ fn follow(router: &mut Router, bridge: u32) {
     }
     (stations.seen, stations.read) = (changes, now);
     let table = Arc::clone(&stations.table);
-    let mut new = Vec::new();
-    let mut old = Vec::new();
-    stations.places.resize(table.places(), None);
-    for (place, station, entry) in table.by_place() {
-        if entry.has_expired(now, ageing) && !entry.is(LOCAL) {
-            old.push(station);
-            continue;
-        }
-        let there = Some((entry.link, entry.flags));
-        match stations.places.get_mut(place) {
-            Some(seen) if *seen == there => continue,
-            Some(seen) => *seen = there,
-            None => {}
-        }
-        let known = stations.known.get(&station);
-        if known.is_none_or(|known| (known.link, known.flags) != (entry.link, entry.flags)) {
-            new.push((station, entry));
-        }
-    }
-    new.sort_unstable_by_key(|(station, entry)| (entry.heard, *station));
-    new.iter().for_each(|(station, entry)| stations.note(*station, *entry));
+    let (new, old) = stations.read(now, ageing);
     for (station, entry) in new {
         notify(router, Cause::default(), RTM_NEWNEIGH, bridge, station, entry);
     }
@@ -364,4 +373,27 @@ impl Told {
 fn notify(router: &mut Router, cause: Cause, kind: u16, bridge: u32, station: Station, entry: Entry) {
     let told = Told::of(router, bridge, entry);
     router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a station that a request moves, and then a frame moves back, listeners hear twice.
+    #[test]
+    fn moves_are_heard_of() {
+        let mut stations = Stations::default();
+        let station = Station::new([2, 0, 0, 0, 0, 1], 0);
+        let entry = |link| Entry { link: LinkId(link), flags: 0, heard: 0 };
+        assert_eq!(stations.put(station, entry(1)), Some(false));
+        assert_eq!(stations.read(0, 1000), (vec![], vec![]));
+        for link in [2, 1, 2] {
+            stations.put(station, entry(link));
+            stations.table.set(station, entry(1));
+            let moved = if link == 1 { vec![] } else { vec![(station, entry(1))] };
+            assert_eq!(stations.read(0, 1000), (moved, vec![]), "{link}");
+            assert_eq!(stations.by(LinkId(1)), [(station, entry(1))]);
+        }
+        assert_eq!(stations.read(1000, 1000), (vec![], vec![station]));
+    }
 }
