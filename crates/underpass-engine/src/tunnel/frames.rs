@@ -1,4 +1,5 @@
-//! Frames that go into a tunnel in a row, from a bridge or a VLAN device, and that come out of one to a bridge. Linux: `vxlan_xmit_one`, `gre_tap_xmit`.
+//! Frames that go into a tunnel in a row, from a bridge or a VLAN device, and that come out of one to a bridge. Linux:
+//! `vxlan_xmit_one`, `gre_tap_xmit`.
 
 use underpass_packet::ethernet;
 

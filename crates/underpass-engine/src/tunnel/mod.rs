@@ -15,6 +15,7 @@ pub(crate) mod limit;
 pub(crate) mod networks;
 pub(crate) mod outer;
 pub(crate) mod outer_address;
+pub(crate) mod outer_fast;
 pub(crate) mod path_mtu;
 pub(crate) mod relay;
 pub(crate) mod too_long;
