@@ -18,7 +18,8 @@ use underpass_engine::worker::Worker;
 use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice as Kept};
 
-use super::{Case, PORTS, compare, pool, send, without_own_choices};
+use super::noise::without_own_choices;
+use super::{Case, PORTS, compare, pool, send};
 
 /// The indexes of the ports of each case.
 const PORTS_FROM: u32 = 2;
