@@ -156,8 +156,10 @@ fn run(frr: &dyn Fn(&Namespace) -> Frr) {
 
     peer.end("bgpd");
     knows(&router, "00:00:00:00:00:00", "gone");
-    let routes = router.run("ip route show table 100").unwrap();
-    assert!(!routes.contains("10.80.2.0/24"), "{routes}");
+    eventually("the routes of the VRF are withdrawn", || {
+        let routes = router.run("ip route show table 100").unwrap();
+        if routes.contains("10.80.2.0/24") { Err(routes) } else { Ok(()) }
+    });
     router.stop().unwrap();
     far.stop().unwrap();
 }
