@@ -9,6 +9,7 @@ use underpass_netlink::genetlink::{self, control, ioam6, seg6};
 use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, fou, policy};
 
 use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::link::tunnel::publish::publish_tunnels_from_any;
 use crate::route::recompile::tunnel_source_changed;
 use crate::{Request, Router, hmac};
 
@@ -238,4 +239,5 @@ fn answer_seg6(
 fn set_tunnel_source(router: &mut Router, source: Ipv6Addr) {
     router.tunnel_source = source;
     tunnel_source_changed(router);
+    publish_tunnels_from_any(router);
 }

@@ -155,9 +155,9 @@ impl Link {
         }
     }
 
-    /// Whether it is a VXLAN.
-    pub(crate) fn is_vxlan(&self) -> bool {
-        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some())
+    /// Whether it is a VXLAN or an `srv6l2`: stations are behind other ends.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel::vxlan::has_ends(&tunnel.parameters))
     }
 
     /// The table of the VRF, if it is one.

@@ -97,7 +97,7 @@ fn is_about_own_station(router: &Router, message: &Message<'_>) -> bool {
     match message.body().first_chunk() {
         Some([family, _, _, _, a, b, c, d, _, _, flags, _]) if i32::from(*family) == libc::AF_BRIDGE => {
             let link = router.links.get(u32::from_ne_bytes([*a, *b, *c, *d]));
-            flags & libc::NTF_SELF != 0 && link.is_some_and(link::Link::is_vxlan)
+            flags & libc::NTF_SELF != 0 && link.is_some_and(link::Link::has_ends)
         }
         _ => false,
     }

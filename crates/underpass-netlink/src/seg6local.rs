@@ -87,6 +87,10 @@ pub enum Action {
     EndDT46 = 16,
     /// RFC 8986 section 4.10.
     EndDX2V = EXPERIMENTAL | 22,
+    /// RFC 8986 section 4.11.
+    EndDT2U = EXPERIMENTAL | 23,
+    /// RFC 8986 section 4.12.
+    EndDT2M = EXPERIMENTAL | 24,
 }
 
 impl Action {
@@ -106,6 +110,8 @@ impl Action {
             Self::EndBpf => "End.BPF",
             Self::EndDT46 => "End.DT46",
             Self::EndDX2V => "End.DX2V",
+            Self::EndDT2U => "End.DT2U",
+            Self::EndDT2M => "End.DT2M",
         }
     }
 
@@ -121,7 +127,7 @@ impl Action {
             Self::EndX | Self::EndDX6 => NH6,
             Self::EndDX4 => NH4,
             Self::EndT => TABLE,
-            Self::EndDX2 | Self::EndDX2V => OIF,
+            Self::EndDX2 | Self::EndDX2V | Self::EndDT2U | Self::EndDT2M => OIF,
             Self::EndDT4 | Self::EndDT46 => VRFTABLE,
             Self::EndB6 | Self::EndB6Encaps => SRH,
             Self::EndBpf => BPF,

@@ -50,11 +50,13 @@ pub enum Kind {
     Geneve,
     /// That header with IPv4, IPv6 or MPLS inside: `innerprotoinherit`.
     GeneveIp,
+    /// Ethernet in IPv6, to the SIDs behind which stations are. Linux has no such kind: RFC 8986 section 5.4.
+    Srv6L2,
 }
 
 impl Kind {
     /// All kinds. Of those with one name the first is what a request asks for, unless it says more.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ipip,
         Self::Sit,
         Self::Gre,
@@ -66,6 +68,7 @@ impl Kind {
         Self::Vxlan,
         Self::Geneve,
         Self::GeneveIp,
+        Self::Srv6L2,
     ];
 
     /// `IFLA_INFO_KIND`.
@@ -81,6 +84,7 @@ impl Kind {
             Self::BareUdp => "bareudp",
             Self::Vxlan => "vxlan",
             Self::Geneve | Self::GeneveIp => "geneve",
+            Self::Srv6L2 => "srv6l2",
         }
     }
 
@@ -92,7 +96,12 @@ impl Kind {
     /// Whether the outer header is IPv6. That of `bareudp` is what a route says, that of `vxlan` and
     /// `geneve` what their addresses say.
     pub const fn ipv6(self) -> bool {
-        matches!(self, Self::Ip6Tnl | Self::Ip6Gre | Self::Ip6GreTap)
+        matches!(self, Self::Ip6Tnl | Self::Ip6Gre | Self::Ip6GreTap | Self::Srv6L2)
+    }
+
+    /// Whether it is no device of Linux's.
+    pub const fn is_experimental(self) -> bool {
+        matches!(self, Self::Srv6L2)
     }
 
     /// Whether there is a GRE header.
@@ -102,7 +111,7 @@ impl Kind {
 
     /// Whether the device is an Ethernet one.
     pub const fn ethernet(self) -> bool {
-        matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve)
+        matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve | Self::Srv6L2)
     }
 
     /// Whether a device has a queue when it comes up: Linux's `IFF_NO_QUEUE` is not set.
@@ -116,7 +125,7 @@ impl Kind {
             Self::Ipip => libc::ARPHRD_TUNNEL,
             Self::Sit => libc::ARPHRD_SIT,
             Self::Gre => libc::ARPHRD_IPGRE,
-            Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve => libc::ARPHRD_ETHER,
+            Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve | Self::Srv6L2 => libc::ARPHRD_ETHER,
             Self::Ip6Tnl => libc::ARPHRD_TUNNEL6,
             Self::Ip6Gre => 823, // ARPHRD_IP6GRE
             Self::BareUdp | Self::GeneveIp => ARPHRD_NONE,
@@ -130,7 +139,7 @@ impl Kind {
             Self::Sit => matches!(protocol, 0 | 4 | 41 | 137),
             Self::Ip6Tnl => matches!(protocol, 0 | 4 | 41),
             Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp => true,
-            Self::Vxlan | Self::Geneve | Self::GeneveIp => true,
+            Self::Vxlan | Self::Geneve | Self::GeneveIp | Self::Srv6L2 => true,
         }
     }
 }
@@ -321,7 +330,7 @@ impl Tunnel {
                 Kind::Sit => 41,
                 Kind::Gre | Kind::GreTap => 47,
                 Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => 0,
-                Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => 0,
+                Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => 0,
             },
             input_flags: 0,
             output_flags: 0,
@@ -331,7 +340,7 @@ impl Tunnel {
             mark: 0,
             encap_limit: 0,
             flow_info: 0,
-            flags: 0,
+            flags: if matches!(kind, Kind::Srv6L2) { IP6_IGNORE_ENCAP_LIMIT } else { 0 },
             bare: None,
             vxlan: None,
             geneve: None,

@@ -516,7 +516,7 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
             if link.is_some_and(|link| wanted.opens(link)) {
                 return true;
             }
-            let above = |link: &Link| vlan::beside::is_own(router, link) || link.is_vxlan();
+            let above = |link: &Link| vlan::beside::is_own(router, link) || link.has_ends();
             if link.is_some_and(|link| above(link) && wanted.depends_on_lower(link)) {
                 return true;
             }

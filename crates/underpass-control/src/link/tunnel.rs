@@ -9,6 +9,7 @@ pub(crate) mod port;
 pub(crate) mod publish;
 mod request;
 pub(crate) mod save;
+mod srv6l2;
 pub(crate) mod underlay;
 pub(crate) mod vxlan;
 
@@ -157,7 +158,7 @@ impl Tunnel {
             }
             Kind::Ip6Gre | Kind::Ip6GreTap => own.input_key == other.input_key,
             Kind::Ipip | Kind::Sit | Kind::Ip6Tnl => true,
-            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => true,
+            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => true,
         }
     }
 
@@ -175,7 +176,7 @@ impl Tunnel {
             Kind::Ipip | Kind::Gre | Kind::Ip6Gre => 0,
             Kind::Sit => LEAST6,
             Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl => LEAST,
-            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => LEAST,
+            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => LEAST,
         };
         (least, self.max_mtu)
     }
@@ -189,7 +190,7 @@ impl Tunnel {
         let (least, most) = match parameters.kind {
             // What a VXLAN takes is for the link below to say.
             Kind::Sit | Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => return Ok(()),
-            Kind::Ipip | Kind::Gre | Kind::GreTap => (LEAST, MOST - self.overhead()),
+            Kind::Ipip | Kind::Gre | Kind::GreTap | Kind::Srv6L2 => (LEAST, MOST - self.overhead()),
             Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => match parameters.protocol {
                 41 => (LEAST6, MOST6),
                 0 => (LEAST, MOST6),
@@ -225,7 +226,10 @@ impl Tunnel {
     /// `IFLA_LINK`: the link that it is bound to, of kinds that can be.
     pub(super) fn lower(&self) -> Option<u32> {
         let parameters = &self.parameters;
-        let bound = !matches!(parameters.kind, Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp);
+        let bound = !matches!(
+            parameters.kind,
+            Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2
+        );
         bound.then_some(parameters.link)
     }
 
@@ -334,9 +338,9 @@ pub(crate) struct Tunnels {
     from_any: BTreeSet<u32>,
     /// The local addresses of those that have one, with the links.
     locals: BTreeSet<(Family, u128, u32)>,
-    /// The other ends of VXLANs, which have numbers.
+    /// The other ends of VXLANs and `srv6l2` devices, which have numbers.
     pub(super) ends: Arc<Ends>,
-    /// Of each VXLAN where frames go of whose station nothing is known, with the flags of the entry.
+    /// Of each of them where frames go of whose station nothing is known, with the flags of the entry.
     pub(super) others: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
     pub(super) loaded: [bool; 5],

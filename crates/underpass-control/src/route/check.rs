@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use libc::{EBADF, EHOSTUNREACH, EINVAL, ENETDOWN, ENODEV, EOPNOTSUPP};
-use underpass_netlink::seg6local::{FLAVOR_REPLACE_CSID, Seg6Local};
+use underpass_netlink::seg6local::{Action, FLAVOR_REPLACE_CSID, Seg6Local};
+use underpass_netlink::tunnel::Kind;
 use underpass_netlink::{Encap, RequestError};
 
 use super::config::{HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_ONLINK, RTNH_F_PERVASIVE};
@@ -12,6 +13,7 @@ use super::info::{Hop, Tunnel};
 use super::lookup::{address_type4, l3mdev_table, look_up, look_up_in, own_address6, type_error, ways_of};
 use super::rule::Flow;
 use super::table::Family;
+use crate::link::LinkKind;
 use crate::sysctl::{self, Instance};
 use crate::{Program, Router};
 
@@ -68,6 +70,13 @@ pub(crate) fn check_tunnel(
     {
         // Linux's answer to an action that it does not have.
         return Err(RequestError::errno(EINVAL));
+    }
+    if let Encap::Seg6Local(Seg6Local { action: Action::EndDT2U | Action::EndDT2M, oif: Some(oif), .. }) =
+        &encap
+        && !router.links.get(*oif).is_some_and(|link| link.kind == LinkKind::Tunnel(Kind::Srv6L2))
+    {
+        let text = "oif of End.DT2U and End.DT2M has to be an srv6l2 device";
+        return Err(RequestError::new(EINVAL, text));
     }
     if let Encap::Rpl(route) = &encap
         && route.loops(|address| router.addresses.is_local(address.into()))

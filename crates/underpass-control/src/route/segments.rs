@@ -54,6 +54,8 @@ pub(super) fn behaviour(
         seg6local::Action::EndT => Behaviour::T { lookup: table(router)? },
         seg6local::Action::EndDX2 => Behaviour::DX2 { link: router.links.get(local.oif?)?.id },
         seg6local::Action::EndDX2V => Behaviour::DX2V { link: router.links.get(local.oif?)?.id },
+        seg6local::Action::EndDT2U => Behaviour::DT2U { link: router.links.get(local.oif?)?.id },
+        seg6local::Action::EndDT2M => Behaviour::DT2M { link: router.links.get(local.oif?)?.id },
         seg6local::Action::EndDX6 => Behaviour::DX6(find_via(router, local.nh6?.into(), own, build)),
         seg6local::Action::EndDX4 => Behaviour::DX4(find_via(router, local.nh4?.into(), own, build)),
         seg6local::Action::EndDT6 => {

@@ -136,7 +136,7 @@ pub(super) const fn protocols_of(kind: tunnel::Kind) -> &'static [u8] {
         Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
         Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6, protocol::MPLS],
         Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
-        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => &[],
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => &[],
     }
 }
 

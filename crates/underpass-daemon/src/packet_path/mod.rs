@@ -249,9 +249,10 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
     match &endpoint.behaviour {
         Behaviour::X(via) | Behaviour::DX6(via) => write!(f, " nh6 {}", via.address)?,
         Behaviour::DX4(via) => write!(f, " nh4 {}", via.address)?,
-        Behaviour::DX2 { link } | Behaviour::DX2V { link } => {
-            write!(f, " oif {}", link_name(names.names, *link))?
-        }
+        Behaviour::DX2 { link }
+        | Behaviour::DX2V { link }
+        | Behaviour::DT2U { link }
+        | Behaviour::DT2M { link } => write!(f, " oif {}", link_name(names.names, *link))?,
         Behaviour::Bpf(bpf) => write!(f, ", {:?}", bpf.program)?,
         Behaviour::B6(headend) | Behaviour::B6Encaps(headend) => {
             write!(f, " ")?;

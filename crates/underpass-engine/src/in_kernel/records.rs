@@ -513,9 +513,8 @@ impl Records {
             Behaviour::DT4 { lookup } => (kind::DT4, self.lookups.slot(lookup.0)?),
             Behaviour::DT6 { lookup } => (kind::DT6, self.lookups.slot(lookup.0)?),
             Behaviour::DT46 { lookup } => (kind::DT46, self.lookups.slot(lookup.0)?),
-            Behaviour::DX2V { .. } | Behaviour::B6(_) | Behaviour::B6Encaps(_) | Behaviour::Bpf(_) => {
-                return None;
-            }
+            Behaviour::DX2V { .. } | Behaviour::DT2U { .. } | Behaviour::DT2M { .. } => return None,
+            Behaviour::B6(_) | Behaviour::B6Encaps(_) | Behaviour::Bpf(_) => return None,
         };
         let (mut flags, mut masks, mut shift) = (0, [0; 2], 0);
         if let Some(flavours) = sid.flavours {

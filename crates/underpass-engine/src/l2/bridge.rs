@@ -54,6 +54,8 @@ struct Way<'a> {
     /// The port by which it has come in; `None`: the bridge's device sends it.
     from: Option<(LinkId, &'a Link, &'a BridgePort)>,
     now: u64,
+    /// Whether a frame goes to all ports, whatever its destination is.
+    everywhere: bool,
 }
 
 /// The VLAN of a frame in a bridge that filters by them.
@@ -81,7 +83,7 @@ enum Step {
 pub(super) fn receive<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    (ingress, link, port): (LinkId, &Link, &BridgePort),
+    ((ingress, link, port), everywhere): ((LinkId, &Link, &BridgePort), bool),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -91,7 +93,7 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
         return;
     };
     let from = Some((ingress, link, port));
-    let way = Way { id: port.bridge, link: above, bridge, from, now: view.now / TICK };
+    let way = Way { id: port.bridge, link: above, bridge, from, now: view.now / TICK, everywhere };
     if bridge.filters.is_none() {
         for [destination, source] in burst.iter().filter_map(|packet| addresses(packet.bytes())) {
             bridge.fdb.prefetch(Station::new(destination, 0));
@@ -165,6 +167,7 @@ fn pass<const COUNT: bool, T: Trace>(
     if destination[0] & 1 == 0 {
         match find(way, Station::new(destination, vlan)) {
             Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
+            Some(_) if way.everywhere => flood(path, view, way, packet, (tagged, Flood::Unknown), trace),
             Some(entry) => match takes(view, way, entry.link, tagged) {
                 Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
                 None => path.drop(packet, DropReason::BridgeNowhere, trace),
@@ -442,7 +445,7 @@ pub(super) fn send_bridged<const COUNT: bool, T: Trace>(
 ) -> bool {
     let mut packets = path.transmit.take(port);
     let any = !packets.is_empty();
-    let way = Way { id, link, bridge, from: None, now: view.now / TICK };
+    let way = Way { id, link, bridge, from: None, now: view.now / TICK, everywhere: false };
     for mut packet in packets.drain(..) {
         let Some([destination, _]) = addresses(packet.bytes()) else {
             path.drop(packet, DropReason::EthernetTruncated, trace);

@@ -77,12 +77,13 @@ fn send_waiting<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View
     }
 }
 
-/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge. What is left is for the link itself.
+/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge, of which they go to all ports if it is
+/// `everywhere`. What is left is for the link itself.
 #[inline(never)]
 pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    (id, link): (LinkId, &Link),
+    (id, link, everywhere): (LinkId, &Link, bool),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -90,7 +91,7 @@ pub(crate) fn go_up<const COUNT: bool, T: Trace>(
         vlan::receive_tagged(path, view, vlans, burst, trace);
     }
     if let Some(port) = &link.bridge_port {
-        bridge::receive(path, view, (id, link, port), burst, trace);
+        bridge::receive(path, view, ((id, link, port), everywhere), burst, trace);
         send_waiting(path, view, trace);
     }
 }
@@ -135,7 +136,7 @@ pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
         return Some(meta);
     };
     let mut burst: Burst = [meta.packet].into_iter().collect();
-    go_up(path, view, (meta.ingress, link), &mut burst, trace);
+    go_up(path, view, (meta.ingress, link, meta.extra.everywhere), &mut burst, trace);
     meta.packet = burst.pop()?;
     Some(meta)
 }

@@ -17,6 +17,9 @@ use crate::worker::view::View;
 /// Where the tag of a frame is: behind its addresses.
 const ADDRESSES: usize = 12;
 
+/// Length of a tag.
+pub(crate) const TAG: usize = 4;
+
 /// Bits for where a packet is in its burst.
 const PLACE: u32 = 16;
 
@@ -78,7 +81,7 @@ fn receive_by<const COUNT: bool, T: Trace>(
 
 /// Takes the tag of a device off a frame that has it, and gives the frame the priority that the device says.
 #[inline(always)]
-fn take_off(packet: &mut Packet, vlan: &Vlan) {
+pub(crate) fn take_off(packet: &mut Packet, vlan: &Vlan) {
     if let Some(&[.., control]) = packet.bytes().first_chunk::<{ ADDRESSES + 3 }>() {
         let priority = vlan.ingress[usize::from(control >> 5)];
         if priority != packet.tag().priority {

@@ -60,6 +60,31 @@ pub(crate) fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Resul
     }
 }
 
+/// End.DX2V of a frame whose outer VLAN alone has a device, which takes it. `None`: nothing was written, [`end_dx2v`] decides.
+#[inline(always)]
+pub(crate) fn end_dx2v_fast(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    link: LinkId,
+) -> Option<FastVerdict> {
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let at = find_inner_fast(bytes, protocol::ETHERNET)?;
+    let inside = bytes.get(at..)?;
+    let device = view.link(view.link(link)?.vlans.as_ref()?.of_frame(inside)?)?;
+    let len = inside.len();
+    match device {
+        Link { up: true, port: Some(port), mtu, vlans: None, vlan: Some(vlan), .. }
+            if len <= *mtu as usize + ETHERNET + vlan::TAG && !packet.has_offload() =>
+        {
+            packet.narrow(ETHERNET + at, len);
+            vlan::take_off(packet, vlan);
+            Some((*port, packet.len() as u32))
+        }
+        _ => None,
+    }
+}
+
 /// End.DX2V: the VLANs of the Ethernet frame inside say by which link it leaves. RFC 8986 section 4.10, whose L2 table
 /// is the VLAN devices above `link`, and those above the device of the outer VLAN.
 ///
@@ -283,7 +308,7 @@ pub(crate) fn find_inner_fast(bytes: &[u8], protocol: u8) -> Option<usize> {
 /// of this protocol. The check that comes first in all of RFC 8986 sections 4.4 to 4.12: segments left
 /// must be 0.
 #[inline(always)]
-fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, DropReason> {
+pub(super) fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, DropReason> {
     let bytes = packet.bytes();
     if check.passes_plain()
         && let Some(at) = find_inner_fast(bytes, protocol)

@@ -11,8 +11,9 @@ use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6::decap::{
     decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt_spread, end_dt4, end_dt6, end_dt46, end_dx_fast,
-    end_dx2_fast, end_dx2v, end_dx4, end_dx6,
+    end_dx2_fast, end_dx2v, end_dx2v_fast, end_dx4, end_dx6,
 };
+use crate::srv6::dt2::{end_dt2, frames_run};
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
 use crate::srv6::flavors::flavors_fast;
 use crate::srv6::headend::headend_fast;
@@ -72,6 +73,7 @@ fn endpoint_fast<'a>(
         Behaviour::T { lookup } => end_fast::<false>(view, fibs, packet, len, *lookup),
         Behaviour::X(via) if via.lookup == instance => end_x_fast(view, packet, len, via),
         Behaviour::DX2 { link } => end_dx2_fast(view, packet, len, *link),
+        Behaviour::DX2V { link } => end_dx2v_fast(view, packet, len, *link),
         Behaviour::DX4(via) if via.lookup == instance => end_dx_fast::<u32>(view, fibs, packet, len, via),
         Behaviour::DX6(via) if via.lookup == instance => end_dx_fast::<u128>(view, fibs, packet, len, via),
         Behaviour::DT4 { lookup } => end_dt_fast::<u32>(view, fibs, packet, len, *lookup),
@@ -86,7 +88,8 @@ fn endpoint_fast<'a>(
             headend_fast(view.next_hop(policy.via.resolved)?, packet, len, policy, Some(next))
         }
         Behaviour::X(_)
-        | Behaviour::DX2V { .. }
+        | Behaviour::DT2U { .. }
+        | Behaviour::DT2M { .. }
         | Behaviour::DX4(_)
         | Behaviour::DX6(_)
         | Behaviour::B6(_)
@@ -127,6 +130,10 @@ pub(crate) fn endpoint<'s>(
             Ok(Next::Frame(*link))
         }
         Behaviour::DX2V { link } => Ok(Next::Frame(end_dx2v(view, packet, check, *link)?)),
+        Behaviour::DT2U { link } | Behaviour::DT2M { link } => {
+            end_dt2(packet, check)?;
+            Ok(Next::ComeIn(*link, sid.behaviour.floods()))
+        }
         Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
         Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
         Behaviour::DT4 { lookup } => end_dt4(packet, check, *lookup, unusual),
@@ -183,9 +190,16 @@ fn sid_run<const COUNT: bool, T: Trace, S: BurstLookup>(
     context: &mut BurstContext<'_, '_, '_, T>,
     packets: &mut Packets<'_>,
     lookups: S,
-    first: (Packet, Looked<u128>),
+    mut first: (Packet, Looked<u128>),
     sid: &Endpoint,
 ) -> Option<Packet> {
+    if let Behaviour::DT2U { link } | Behaviour::DT2M { link } = sid.behaviour {
+        let frames = (sid, link, sid.behaviour.floods());
+        first = match frames_run(path, context, packets, lookups, first, frames) {
+            Ok(following) => return following,
+            Err(first) => first,
+        };
+    }
     let (view, fibs) = (context.env.view, &mut *context.fibs);
     let (mut to4, mut to6) = (None::<To<'_, u32>>, None::<To<'_, u128>>);
     let instance = context.env.link.lookup;

@@ -242,20 +242,21 @@ fn encapsulate_frame(view: &View<'_>, meta: &mut PacketMeta, policy: &Headend) -
     *room = frame;
     meta.wrapped(ethernet::Header::LEN, None);
     wrap(meta, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })?;
-    // The router's own End.DX2 or End.DX2V takes the frame out again and nothing has forwarded the packet.
+    // The router's own SID takes the frame out again and nothing has forwarded the packet.
     if ends && !is_taken_out(view, meta, policy) {
         return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
     }
     Ok(())
 }
 
-/// Whether the first segment of a policy is this router's own End.DX2 or End.DX2V.
+/// Whether the first segment of a policy is a SID of this router's own that takes frames out.
 #[cold]
 fn is_taken_out(view: &View<'_>, meta: &PacketMeta, policy: &Headend) -> bool {
     let action = action_at(view, meta.packet.bytes(), lookup_of(view, meta, &policy.via), policy.via.address);
+    let Some(Action::Endpoint(Endpoint { behaviour, .. })) = action else { return false };
     matches!(
-        action,
-        Some(Action::Endpoint(Endpoint { behaviour: Behaviour::DX2 { .. } | Behaviour::DX2V { .. }, .. }))
+        behaviour,
+        Behaviour::DX2 { .. } | Behaviour::DX2V { .. } | Behaviour::DT2U { .. } | Behaviour::DT2M { .. }
     )
 }
 

@@ -15,6 +15,9 @@ pub(crate) enum Next<'s> {
     Forward(NextHopId),
     /// It is an Ethernet frame now, for this link.
     Frame(LinkId),
+    /// It is an Ethernet frame that comes in by this link; `true`: whatever its destination is, it goes to all ports of the
+    /// bridge.
+    ComeIn(LinkId, bool),
     /// Through this policy's headend.
     Insert(&'s Headend),
     /// To the router itself, as it is now.

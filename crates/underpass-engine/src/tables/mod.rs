@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 mod action;
+mod behind;
 mod bridge;
 mod ematch;
 mod exceptions;
@@ -28,10 +29,10 @@ mod tunnel;
 mod tunnel_match;
 mod tunnels;
 mod vlan;
-mod vxlan;
 mod writer;
 
 pub use action::*;
+pub use behind::{Behind, Ends};
 pub use bridge::{Bridge, BridgePort, Membership, PortState};
 pub use ematch::*;
 pub(crate) use exceptions::*;
@@ -51,7 +52,6 @@ pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_geneve, of_vxlan};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
 pub use vlan::{Vlan, Vlans};
-pub use vxlan::{Ends, Vxlan};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;

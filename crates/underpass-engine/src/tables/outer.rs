@@ -285,7 +285,11 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         InnerProtocol::Mpls => (protocol::MPLS, ethernet::MPLS),
         InnerProtocol::Frame => (protocol::GRE, gre::TRANSPARENT_ETHERNET),
     };
-    let inner = if tunnel.kind.has_gre() { protocol::GRE } else { inner };
+    let inner = match tunnel.kind {
+        TunnelKind::Srv6L2 => protocol::ETHERNET,
+        kind if kind.has_gre() => protocol::GRE,
+        _ => inner,
+    };
     let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
     let is_ip = matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Ip6 | InnerProtocol::Frame);
     let ttl = match tunnel.ttl {
@@ -296,8 +300,8 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         }
         None => DEFAULT_TTL,
     };
-    // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
-    let no_ecn = tunnel.kind.is_over_ipv6() && tunnel.kind.has_gre();
+    // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's. What comes out of a SID is as it went in.
+    let no_ecn = tunnel.kind.is_over_ipv6() && (tunnel.kind.has_gre() || tunnel.kind == TunnelKind::Srv6L2);
     let ecn = if no_ecn { 0 } else { 3 };
     let tos = match tunnel.tos {
         TunnelTos::Fixed(tos) => tos & !ecn,

@@ -102,6 +102,17 @@ pub enum Behaviour {
         /// The link of the L2 table: `oif`.
         link: LinkId,
     },
+    /// RFC 8986 section 4.11: the inner Ethernet frame comes in by this tunnel's link, to whose bridge it goes on. Linux has no
+    /// such behaviour yet.
+    DT2U {
+        /// The link of an `srv6l2`, the port of the bridge whose stations are the L2 table: `oif`.
+        link: LinkId,
+    },
+    /// RFC 8986 section 4.12: the same of a frame that goes to all ports of the bridge.
+    DT2M {
+        /// As of End.DT2U.
+        link: LinkId,
+    },
     /// RFC 8986 section 4.5: the inner IPv4 packet to this neighbour. `0.0.0.0`: by its own destination.
     DX4(Via),
     /// RFC 8986 section 4.4: the inner IPv6 packet to this neighbour. `::`: by its own destination.
@@ -166,6 +177,8 @@ impl Behaviour {
             Self::T { .. } => "End.T",
             Self::DX2 { .. } => "End.DX2",
             Self::DX2V { .. } => "End.DX2V",
+            Self::DT2U { .. } => "End.DT2U",
+            Self::DT2M { .. } => "End.DT2M",
             Self::DX4(_) => "End.DX4",
             Self::DX6(_) => "End.DX6",
             Self::DT4 { .. } => "End.DT4",
@@ -175,6 +188,12 @@ impl Behaviour {
             Self::B6Encaps(_) => "End.B6.Encaps",
             Self::Bpf(_) => "End.BPF",
         }
+    }
+
+    /// Whether a frame that comes out goes to all ports of the bridge, whatever its destination is.
+    #[inline(always)]
+    pub(crate) const fn floods(&self) -> bool {
+        matches!(self, Self::DT2M { .. })
     }
 
     /// Whether it puts headers before or into a packet.

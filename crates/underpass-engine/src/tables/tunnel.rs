@@ -5,10 +5,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{LinkId, LookupId, NextHopId, TunnelId, Via, Vxlan};
+use super::{Behind, LinkId, LookupId, NextHopId, TunnelId, Via};
 
-/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp|vxlan|geneve`, or what
-/// a route puts before its packets by such a device.
+/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp|vxlan|geneve|srv6l2`, or
+/// what a route puts before its packets by such a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// The device: counts what goes through, and says whether it is up, its MTU, and where what comes out is looked up.
@@ -50,6 +50,8 @@ pub struct Tunnel {
     pub udp: Option<TunnelUdp>,
     /// What makes it a VXLAN, if it is one.
     pub vxlan: Option<Vxlan>,
+    /// Of `vxlan` and `srv6l2`: its other ends, and the stations behind them.
+    pub behind: Option<Behind>,
     /// What makes it a Geneve device, if it is one.
     pub geneve: Option<Geneve>,
     /// `sit` without a remote address: where IPv6 destinations have an IPv4 address inside.
@@ -80,6 +82,15 @@ impl Tunnel {
     pub(crate) fn has_foreign_local(&self) -> bool {
         self.kind == TunnelKind::Ip6tnl && !self.local.is_unspecified() && self.source.is_unspecified()
     }
+}
+
+/// What makes a tunnel a VXLAN: RFC 7348. It is found by its network and its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vxlan {
+    /// The network identifier (VNI), of 24 bits.
+    pub vni: u32,
+    /// Whether datagrams over IPv6 without a checksum are taken: `udp6zerocsumrx`, RFC 6935.
+    pub takes_unsummed: bool,
 }
 
 /// What makes a tunnel one of Geneve: RFC 8926. It is found by these, its port and its remote address.
@@ -128,6 +139,9 @@ pub enum TunnelKind {
     GeneveIp,
     /// And over IPv6.
     GeneveIp6,
+    /// IPv6 (`srv6l2`), with Ethernet frames inside: H.Encaps.L2.Red of one segment, the SID behind which a station is; RFC 8986
+    /// section 5.4. What comes in is for SIDs, End.DT2U and End.DT2M.
+    Srv6L2,
 }
 
 impl TunnelKind {
@@ -144,6 +158,7 @@ impl TunnelKind {
             Self::Bareudp | Self::Bareudp6 => "bareudp",
             Self::Vxlan | Self::Vxlan6 => "vxlan",
             Self::Geneve | Self::Geneve6 | Self::GeneveIp | Self::GeneveIp6 => "geneve",
+            Self::Srv6L2 => "srv6l2",
         }
     }
 
@@ -159,6 +174,7 @@ impl TunnelKind {
                 | Self::Vxlan6
                 | Self::Geneve6
                 | Self::GeneveIp6
+                | Self::Srv6L2
         )
     }
 
@@ -186,6 +202,19 @@ impl TunnelKind {
         self.is_bare_udp() || self.is_vxlan() || self.is_geneve()
     }
 
+    /// Whether it is a network of many stations, whose addresses say nothing of the tunnel's own ends.
+    #[inline(always)]
+    pub const fn is_network(self) -> bool {
+        self.is_vxlan() || self.is_geneve() || matches!(self, Self::Srv6L2)
+    }
+
+    /// Whether it is an overlay, over UDP or of many stations: none of the tunnels whose outer packets are an affair of the senders
+    /// of what is inside.
+    #[inline(always)]
+    pub const fn is_overlay(self) -> bool {
+        self.is_over_udp() || self.is_network()
+    }
+
     /// Whether there is a GRE header.
     #[inline(always)]
     pub const fn has_gre(self) -> bool {
@@ -197,7 +226,13 @@ impl TunnelKind {
     pub const fn carries_frames(self) -> bool {
         matches!(
             self,
-            Self::Gretap | Self::Ip6gretap | Self::Vxlan | Self::Vxlan6 | Self::Geneve | Self::Geneve6
+            Self::Gretap
+                | Self::Ip6gretap
+                | Self::Vxlan
+                | Self::Vxlan6
+                | Self::Geneve
+                | Self::Geneve6
+                | Self::Srv6L2
         )
     }
 }

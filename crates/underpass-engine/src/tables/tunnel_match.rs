@@ -70,6 +70,9 @@ impl Class {
 
 /// What a tunnel is found by, and the place of its chain.
 pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
+    if tunnel.kind == TunnelKind::Srv6L2 {
+        return None;
+    }
     if let (Some(vxlan), Some(udp)) = (&tunnel.vxlan, tunnel.udp) {
         return Some((Class::Both, of_vxlan(vxlan.vni, udp.destination_port)));
     }

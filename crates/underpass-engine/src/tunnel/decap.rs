@@ -310,7 +310,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         Verdict::drop(reason)
     };
     // What is not the tunnel's, for Linux, is no error of the tunnel's either.
-    if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_over_udp() {
+    if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_overlay() {
         return Verdict::drop(DropReason::TunnelPayload);
     }
     if tunnel.kind == TunnelKind::Ip6tnl

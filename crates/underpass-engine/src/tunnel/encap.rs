@@ -364,8 +364,8 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Verdict {
     let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-    match tunnel.and_then(|tunnel| Some((tunnel, tunnel.config.vxlan.as_ref()?))) {
-        Some(vxlan) => send_to_ends(path, view, meta, (id, inside), vxlan, trace),
+    match tunnel.and_then(|tunnel| Some((tunnel, tunnel.config.behind.as_ref()?))) {
+        Some(behind) => send_to_ends(path, view, meta, (id, inside), behind, trace),
         None => encapsulate_to(path, view, meta, (id, inside), None, trace),
     }
 }
@@ -409,7 +409,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     let bytes = meta.packet.bytes();
     let six = heir.1 == ethernet::IPV6;
     // It looks at the end of the device, which has none where a route says it.
-    let asks = tunnel.kind.is_over_ipv6() && !tunnel.kind.is_over_udp();
+    let asks = tunnel.kind.is_over_ipv6() && !tunnel.kind.is_overlay();
     let own = asks && !matches!(tunnel.config.role, TunnelRole::Route { .. });
     if six && own && is_from_remote(tunnel, bytes.get(heir.0 + 8..).unwrap_or_default()) {
         return refuse_out(path, tunnel, DropReason::TunnelSource);
@@ -441,8 +441,8 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
             false => Verdict::drop(DropReason::TunnelRemote),
         };
     };
-    let (lookup, resolved) = match &tunnel.config.vxlan {
-        Some(vxlan) if remote != tunnel.config.remote => (vxlan.lookup, None),
+    let (lookup, resolved) = match &tunnel.config.behind {
+        Some(behind) if remote != tunnel.config.remote => (behind.lookup, None),
         _ => (tunnel.config.via.lookup, tunnel.template(inside).next_hop),
     };
     let via = Via { address: remote, lookup, resolved };
@@ -497,8 +497,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     // Linux: `skb_scrub_packet`.
     note_input(view, &mut meta.packet, None);
     // A frame that goes on between bridges has no sender to tell anything.
-    let is_network = tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
-    if inside == InnerProtocol::Mpls || is_network && meta.extra.unrouted {
+    if inside == InnerProtocol::Mpls || tunnel.kind.is_network() && meta.extra.unrouted {
         meta.extra.flags |= OPAQUE;
     }
     meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;

@@ -8,9 +8,9 @@ use crate::counters::Direction;
 use crate::drops::DropReason;
 use crate::l2::go_up;
 use crate::tables::{
-    CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL, Link,
-    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE,
-    TOS, TTL, TunnelId, TunnelRole, UDP_SUM, Vxlan,
+    Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL,
+    Link, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
+    TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
@@ -37,7 +37,7 @@ struct To<'a, A> {
     sum: u32,
 }
 
-/// How many other ends of a VXLAN a run remembers, each at the place that the lowest bits of its number say.
+/// How many other ends of a network a run remembers, each at the place that the lowest bits of its number say.
 const ENDS: usize = 32;
 
 /// Frames in a row that go into a tunnel whose outer header is of this family.
@@ -64,11 +64,11 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && !view.tables.tunnels().exceptions.any();
         plain.then_some(())?;
         let mut run = Self { tunnel, template, own: None, others: [None; ENDS], fib: None };
-        let own = match &tunnel.config.vxlan {
+        let own = match &tunnel.config.behind {
             None => Some(tunnel.config.remote),
-            Some(vxlan) => {
-                run.fib = A::fib(&mut Fibs::new(view, vxlan.lookup), view, vxlan.lookup);
-                match &*vxlan.others {
+            Some(behind) => {
+                run.fib = A::fib(&mut Fibs::new(view, behind.lookup), view, behind.lookup);
+                match &*behind.others {
                     [end] => Some(*end),
                     _ => None,
                 }
@@ -101,20 +101,21 @@ impl<'a, A: Family> FrameRun<'a, A> {
     /// Where a frame goes. `None`: it is not so simple.
     #[inline(always)]
     fn to(&mut self, view: &View<'a>, frame: &[u8]) -> Option<To<'a, A>> {
-        let vxlan = self.tunnel.config.vxlan.as_ref();
-        let Some((vxlan, number)) = vxlan.and_then(|vxlan| Some((vxlan, end_of(vxlan, frame, view.now)?)))
+        let behind = self.tunnel.config.behind.as_ref();
+        let Some((behind, number)) =
+            behind.and_then(|behind| Some((behind, end_of(behind, frame, view.now)?)))
         else {
             return self.own;
         };
         match self.others.get(number as usize % ENDS) {
             Some(Some((known, to))) if *known == number => Some(*to),
-            _ => self.find_end(view, vxlan, number),
+            _ => self.find_end(view, behind, number),
         }
     }
 
     #[inline(never)]
-    fn find_end(&mut self, view: &View<'a>, vxlan: &Vxlan, number: u32) -> Option<To<'a, A>> {
-        let to = self.to_end(view, A::of_address(vxlan.ends.address(number)?)?)?;
+    fn find_end(&mut self, view: &View<'a>, behind: &Behind, number: u32) -> Option<To<'a, A>> {
+        let to = self.to_end(view, A::of_address(behind.ends.address(number)?)?)?;
         *self.others.get_mut(number as usize % ENDS)? = Some((number, to));
         Some(to)
     }
@@ -142,7 +143,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let labelled = type_of(packet.bytes()) == ethernet::MPLS;
         let over6 = template.has(OVER_IPV6);
         let returns = over6
-            && !tunnel.kind.is_over_udp()
+            && !tunnel.kind.is_overlay()
             && ethertype == ethernet::IPV6
             && is_from_remote(tunnel, own.get(8..)?);
         let lacks = tunnel.kind.is_geneve() && lacks_header(packet.bytes(), (at, ethertype));
@@ -254,19 +255,23 @@ fn send_frame_alone<const COUNT: bool, T: Trace>(
     path.slow_path_alone(view, meta, Verdict::FrameInto(id), trace);
 }
 
-/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge.
+/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge; `everywhere` if they go to all others of
+/// it.
 #[inline(never)]
-pub(super) fn come_out_together<const COUNT: bool, T: Trace>(
+pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    (tunnel, link): (&StoredTunnel, &Link),
+    ((tunnel, link), everywhere): ((&StoredTunnel, &Link), bool),
     frames: &mut Burst,
     trace: &mut T,
 ) {
+    if frames.is_empty() {
+        return;
+    }
     let packets = frames.len() as u64;
     let bytes = bytes_of(frames) - packets * ETHERNET as u64;
     path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
-    go_up(path, view, (tunnel.link, link), frames, trace);
+    go_up(path, view, (tunnel.link, link, everywhere), frames, trace);
     for frame in frames.drain(..) {
         let at = frame.headroom();
         let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));

@@ -175,7 +175,7 @@ pub(crate) fn send_into<const COUNT: bool, T: Trace>(
     let mut meta = meta_into(packet, tunnel);
     // Parameters of `tunnel_key` are a way to Linux, though one of which a `bareudp` learns nothing.
     let key = !matches!(meta.packet.tag().tunnel, 0 | NO_TUNNEL_KEY);
-    meta.extra.unrouted = unrouted && (tunnel.kind.is_over_udp() || !key);
+    meta.extra.unrouted = unrouted && (tunnel.kind.is_overlay() || !key);
     let given = keyed(view, &meta.packet, tunnel).and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
     if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, given.unwrap_or(tunnel)) {
         count_refused(path, tunnel);

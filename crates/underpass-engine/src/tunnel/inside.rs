@@ -35,15 +35,15 @@ impl Inside {
             // it is looked for too late, when GRE's header is before them. Of what goes into UDP the network header is behind all
             // tags too (`skb_vlan_inet_prepare`).
             at += 4;
-            let over_udp = tunnel.kind.is_over_udp();
+            let overlay = tunnel.kind.is_overlay();
             let mut behind = at;
-            while (over_udp || tunnel.kind.is_over_ipv6())
+            while (overlay || tunnel.kind.is_over_ipv6())
                 && is_tag(ethertype)
                 && let Some(next) = bytes.get(behind - 2..).and_then(|rest| rest.first_chunk())
             {
                 (behind, ethertype) = (behind + 4, u16::from_be_bytes(*next));
             }
-            if over_udp {
+            if overlay {
                 at = at.max(behind - 4);
             }
         }

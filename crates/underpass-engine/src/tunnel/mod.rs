@@ -67,7 +67,7 @@ pub(crate) fn tells_of_blackhole(view: &View<'_>, meta: &PacketMeta) -> bool {
     let is_six =
         || meta.packet.bytes().get(usize::from(meta.extra.outer)).is_some_and(|first| first >> 4 == 6);
     tunnel.is_some_and(|tunnel| {
-        tunnel.kind.is_over_ipv6() && !tunnel.kind.is_over_udp() || tunnel.kind == TunnelKind::Sit && is_six()
+        tunnel.kind.is_over_ipv6() && !tunnel.kind.is_overlay() || tunnel.kind == TunnelKind::Sit && is_six()
     })
 }
 

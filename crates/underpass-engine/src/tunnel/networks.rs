@@ -4,7 +4,7 @@
 use underpass_packet::{ethernet, geneve, gre, protocol, vxlan};
 
 use crate::buffer::Packet;
-use crate::tables::{FouPayload, Ingress, Link, StoredTunnel, TunnelKind, Vxlan, of_geneve, of_vxlan};
+use crate::tables::{Behind, FouPayload, Ingress, Link, StoredTunnel, TunnelKind, of_geneve, of_vxlan};
 use crate::trace::Trace;
 use crate::tunnel::find::is_own4;
 use crate::tunnel::frames::come_out_together;
@@ -36,7 +36,7 @@ struct Device<'a> {
     link: &'a Link,
     takes_unsummed: bool,
     /// Where stations are learned, if they are.
-    learns: Option<&'a Vxlan>,
+    learns: Option<&'a Behind>,
 }
 
 /// The other end that the last datagram of a run came from: its number is known where stations are learned.
@@ -107,8 +107,8 @@ impl<'a, A: Family> DecapRun<'a, A> {
                 return None;
             }
         }
-        if let Some(vxlan) = device.learns {
-            hears(vxlan, sender.number, source, view.now).ok()?;
+        if let Some(behind) = device.learns {
+            hears(behind, sender.number, source, view.now).ok()?;
         }
         packet.narrow(ETHERNET + outer.at + UDP + header, frame.len());
         Some(device)
@@ -133,10 +133,10 @@ impl<'a, A: Family> DecapRun<'a, A> {
             && link.to_bridge.is_none()
             && view.own_lookup(self.ingress.instance) == view.own_lookup(tunnel.config.underlay);
         plain.then_some(())?;
-        let vxlan = tunnel.config.vxlan.as_ref();
-        let takes_unsummed = vxlan.is_some_and(|vxlan| vxlan.takes_unsummed)
+        let takes_unsummed = tunnel.config.vxlan.is_some_and(|vxlan| vxlan.takes_unsummed)
             || tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
-        let device = Device { tunnel, link, takes_unsummed, learns: vxlan.filter(|vxlan| vxlan.learns) };
+        let learns = tunnel.config.behind.as_ref().filter(|behind| behind.learns);
+        let device = Device { tunnel, link, takes_unsummed, learns };
         // Whether a sender has a number depends on the device.
         (self.device, self.sender) = (Some((network, device)), None);
         Some(device)
@@ -155,7 +155,7 @@ impl<'a, A: Family> DecapRun<'a, A> {
         if !A::IPV6 && is_own4(view, fibs, self.ingress, bits as u32) {
             return None;
         }
-        let number = device.learns.and_then(|vxlan| vxlan.ends.number(address.address()));
+        let number = device.learns.and_then(|behind| behind.ends.number(address.address()));
         self.sender = Some(Sender { address, number });
         self.sender
     }
@@ -195,7 +195,7 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         if link(found) != link(last)
             && let Some(last) = last
         {
-            come_out_together(path, env.view, (last.tunnel, last.link), &mut frames, context.trace);
+            come_out_together(path, env.view, ((last.tunnel, last.link), false), &mut frames, context.trace);
         }
         last = found;
         match found {
@@ -215,7 +215,7 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         };
     };
     if let Some(last) = last {
-        come_out_together(path, env.view, (last.tunnel, last.link), &mut frames, context.trace);
+        come_out_together(path, env.view, ((last.tunnel, last.link), false), &mut frames, context.trace);
     }
     Ok(following)
 }

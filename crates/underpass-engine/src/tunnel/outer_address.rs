@@ -26,7 +26,7 @@ pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> 
     let destination = match packet.first()? >> 4 {
         // Only a route could say.
         _ if tunnel.config.role == TunnelRole::External => return None,
-        _ if tunnel.kind.carries_frames() || tunnel.kind.is_over_udp() => return None,
+        _ if tunnel.kind.carries_frames() || tunnel.kind.is_overlay() => return None,
         // With GRE only neighbours could say it.
         _ if tunnel.kind.has_gre() => return None,
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
@@ -57,7 +57,7 @@ pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
 
 /// Whether a tunnel over IPv6 has come to send to an address of the router's own, where it may not (`allow-localremote`).
 pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
-    let sends = tunnel.kind.is_over_udp() || tunnel.config.allows_local_remote;
+    let sends = tunnel.kind.is_overlay() || tunnel.config.allows_local_remote;
     match remote {
         IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.underlay, remote),
         _ => false,
@@ -71,10 +71,10 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 the latter is for
-/// VXLANs and Geneve alone.
+/// networks alone.
 pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
     let chosen = tunnel.config.sends_from();
-    let asks = !tunnel.kind.is_over_ipv6() || tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
+    let asks = !tunnel.kind.is_over_ipv6() || tunnel.kind.is_network();
     if !chosen.is_unspecified() || !asks {
         return chosen;
     }

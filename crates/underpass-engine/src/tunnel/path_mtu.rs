@@ -96,7 +96,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
     {
         exceptions.learn(bits(quoted.remote), tunnel.config.underlay, mtu, view.now);
     }
-    if tunnel.kind.is_over_udp() {
+    if tunnel.kind.is_overlay() {
         return None;
     }
     if tunnel.kind == TunnelKind::Ip6tnl {

@@ -122,7 +122,7 @@ fn fits(
     let over6 = bytes.first().is_some_and(|first| first >> 4 == 6);
     let inner_len = meta.packet.longest_part().saturating_sub(at) as u32;
     let inner_stays = dont_fragment(inner);
-    if tunnel.kind.is_over_udp() {
+    if tunnel.kind.is_overlay() {
         // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
         let told_at = left.max(LEAST_MTU6);
         return match version {

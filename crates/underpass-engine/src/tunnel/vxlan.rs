@@ -9,7 +9,7 @@ use crate::counters::Direction;
 use crate::drops::DropReason;
 use crate::l2::fdb::{STATIC, Station};
 use crate::limiter::Nanos;
-use crate::tables::{Ingress, LinkId, StoredTunnel, TunnelId, TunnelKind, Vxlan, of_vxlan};
+use crate::tables::{Behind, Ingress, LinkId, StoredTunnel, TunnelId, TunnelKind, of_vxlan};
 use crate::trace::Trace;
 use crate::tunnel::encap::encapsulate_to;
 use crate::tunnel::find::Outer;
@@ -45,7 +45,8 @@ pub(super) fn learn(
     frame: &[u8],
     has_checksum: bool,
 ) -> Result<(), DropReason> {
-    let Some(vxlan) = tunnel.config.vxlan.as_ref().filter(|_| tunnel.up) else {
+    let own = tunnel.config.vxlan.zip(tunnel.config.behind.as_ref());
+    let Some((vxlan, behind)) = own.filter(|_| tunnel.up) else {
         return Err(DropReason::LinkDown);
     };
     let from = outer.source;
@@ -58,27 +59,32 @@ pub(super) fn learn(
     if view.link(tunnel.link).is_some_and(|link| link.mac == *source) {
         return Err(DropReason::TunnelSource);
     }
-    if !vxlan.learns {
+    if !behind.learns {
         return Ok(());
     }
-    hears(vxlan, vxlan.ends.number(from), *source, view.now)
+    hears(behind, behind.ends.number(from), *source, view.now)
 }
 
 /// A frame from this station has come from the other end of this number, if that has one. Linux: `vxlan_snoop`.
 #[inline(always)]
-pub(super) fn hears(vxlan: &Vxlan, from: Option<u32>, source: [u8; 6], now: Nanos) -> Result<(), DropReason> {
+pub(super) fn hears(
+    behind: &Behind,
+    from: Option<u32>,
+    source: [u8; 6],
+    now: Nanos,
+) -> Result<(), DropReason> {
     if source[0] & 1 != 0 || source == [0; 6] {
         return Err(DropReason::BridgeSource);
     }
     let station = Station::new(source, 0);
     let now = now / TICK;
-    match vxlan.stations.find(station) {
+    match behind.stations.find(station) {
         // What a request has said stays as it is.
         Some(entry) if entry.is(STATIC) && Some(entry.link.0) != from => Err(DropReason::BridgeSource),
         Some(entry) if entry.is(STATIC) || Some(entry.link.0) == from && entry.heard == now => Ok(()),
         _ => {
             if let Some(number) = from {
-                vxlan.stations.hear(station, LinkId(number), now);
+                behind.stations.hear(station, LinkId(number), now);
             }
             Ok(())
         }
@@ -87,26 +93,26 @@ pub(super) fn hears(vxlan: &Vxlan, from: Option<u32>, source: [u8; 6], now: Nano
 
 /// The number of the other end behind which the station is that a frame is for, if that is known. Linux: `vxlan_find_mac`.
 #[inline(always)]
-pub(super) fn end_of(vxlan: &Vxlan, frame: &[u8], now: Nanos) -> Option<u32> {
-    let entry = vxlan.stations.find(Station::new(*frame.first_chunk()?, 0))?;
-    let expired = vxlan.ageing != 0 && entry.has_expired(now / TICK, vxlan.ageing);
+pub(super) fn end_of(behind: &Behind, frame: &[u8], now: Nanos) -> Option<u32> {
+    let entry = behind.stations.find(Station::new(*frame.first_chunk()?, 0))?;
+    let expired = behind.ageing != 0 && entry.has_expired(now / TICK, behind.ageing);
     (!expired).then_some(entry.link.0)
 }
 
-/// Puts a frame into a VXLAN: to the other end behind which its station is, or to all that are for such frames.
+/// Puts a frame into a network: to the other end behind which its station is, or to all that are for such frames.
 pub(crate) fn send_to_ends<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
     (id, inside): (TunnelId, Inside),
-    (tunnel, vxlan): (&StoredTunnel, &Vxlan),
+    (tunnel, behind): (&StoredTunnel, &Behind),
     trace: &mut T,
 ) -> Verdict {
-    let known = end_of(vxlan, meta.packet.bytes(), view.now);
-    if let Some(end) = known.and_then(|number| vxlan.ends.address(number)) {
+    let known = end_of(behind, meta.packet.bytes(), view.now);
+    if let Some(end) = known.and_then(|number| behind.ends.address(number)) {
         return encapsulate_to(path, view, meta, (id, inside), Some(end), trace);
     }
-    let Some((first, others)) = vxlan.others.split_first() else {
+    let Some((first, others)) = behind.others.split_first() else {
         path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
         return Verdict::drop(DropReason::TunnelRemote);
     };

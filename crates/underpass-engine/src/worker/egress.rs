@@ -175,7 +175,8 @@ fn reports_no_way(view: &View<'_>, tunnel: TunnelId) -> bool {
         | TunnelKind::Geneve
         | TunnelKind::Geneve6
         | TunnelKind::GeneveIp
-        | TunnelKind::GeneveIp6 => false,
+        | TunnelKind::GeneveIp6
+        | TunnelKind::Srv6L2 => false,
     })
 }
 

@@ -81,6 +81,8 @@ pub(crate) struct ExtraMeta {
     pub(crate) sequence: Option<u32>,
     /// A filter has sent it into its tunnel before a route could.
     pub(crate) unrouted: bool,
+    /// It goes to all ports of the bridge that it comes to.
+    pub(crate) everywhere: bool,
     /// Forwarded before a trace and its header were put before it: each header that comes to stand inside another has its
     /// hop limit lowered.
     pub(crate) traced: bool,
@@ -167,6 +169,7 @@ impl ExtraMeta {
             entered: None,
             sequence: None,
             unrouted: false,
+            everywhere: false,
             traced: false,
         }
     }

@@ -399,6 +399,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             Next::Forward(next_hop) => Verdict::Forward(next_hop),
             Next::Frame(link) => Verdict::Frame(link),
+            Next::ComeIn(link, everywhere) => srv6::come_in(self, view, meta, (link, everywhere)),
             Next::Insert(policy) => {
                 let len = meta.packet.len();
                 let verdict = self.insert(view, meta, id, policy, trace);

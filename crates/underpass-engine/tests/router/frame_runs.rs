@@ -15,10 +15,12 @@ use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
 use super::lab::{Lab, MACS, PEERS, Watcher, ip4, ip6, udp};
-use super::pair::{DEVICE, Pair, every};
+use super::pair::{DEVICE, Pair, every, srv6l2};
 
-static KINDS: LazyLock<Vec<Tunnel>> =
-    LazyLock::new(|| every().into_iter().filter(|tunnel| tunnel.kind.carries_frames()).collect());
+static KINDS: LazyLock<Vec<Tunnel>> = LazyLock::new(|| {
+    let of_frames = every().into_iter().filter(|tunnel| tunnel.kind.carries_frames());
+    of_frames.chain([srv6l2()]).collect()
+});
 
 const BRIDGE: [u8; 6] = [2, 0xbb, 0, 0, 0, 1];
 const CUSTOMER: PortId = PortId(4);

@@ -8,6 +8,7 @@ mod any_tagged;
 mod any_tunnel;
 mod beside;
 mod bridges;
+mod dt2;
 mod dx2v;
 mod exercise;
 mod flavours;

@@ -9,8 +9,9 @@ use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop, Rewrite, SourcePort,
-    Tunnel, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via, Vxlan,
+    Action, Behaviour, Behind, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop,
+    Rewrite, SourcePort, Tunnel, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos,
+    TunnelUdp, Via, Vxlan,
 };
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
@@ -56,7 +57,8 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         copies_dscp: false,
         allows_local_remote: false,
         udp: None,
-        vxlan: kind.is_vxlan().then(|| vxlan(remote, lab.lookup)),
+        vxlan: kind.is_vxlan().then_some(Vxlan { vni: 0x0012_3456, takes_unsummed: true }),
+        behind: has_ends(kind).then(|| behind(remote, lab.lookup)),
         geneve: kind.is_geneve().then_some(Geneve { vni: 0x0012_3456, takes_unsummed: true }),
         sixrd: None,
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
@@ -67,17 +69,20 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
     (link, tunnel)
 }
 
-/// A network that learns, whose frames go to `remote` where nothing is known of their stations.
-pub fn vxlan(remote: IpAddr, lookup: LookupId) -> Vxlan {
-    Vxlan {
-        vni: 0x0012_3456,
+/// Whether stations are behind other ends of such a tunnel.
+fn has_ends(kind: TunnelKind) -> bool {
+    kind.is_vxlan() || kind == TunnelKind::Srv6L2
+}
+
+/// The ends of a network that learns, whose frames go to `remote` where nothing is known of their stations.
+pub fn behind(remote: IpAddr, lookup: LookupId) -> Behind {
+    Behind {
         stations: Arc::default(),
         ends: Arc::default(),
         others: [remote].into(),
         lookup,
         learns: true,
         ageing: 300_000,
-        takes_unsummed: true,
     }
 }
 
@@ -97,7 +102,12 @@ pub fn gue(remote_checksum: bool) -> TunnelUdp {
     }
 }
 
-/// A tunnel of every kind, with and without what may be around it.
+/// Frames between the SIDs of two routers.
+pub fn srv6l2() -> Tunnel {
+    device(&mut Lab::new(), TunnelKind::Srv6L2, 0).1
+}
+
+/// A tunnel of every kind of Linux's, with and without what may be around it.
 pub fn every() -> Vec<Tunnel> {
     let mut lab = Lab::new();
     let mut all = Vec::new();
@@ -174,9 +184,12 @@ impl Pair {
         let mut links = Vec::new();
         for (number, lab) in labs.iter_mut().enumerate() {
             let (link, tunnel) = device(lab, like.kind, number);
-            let Tunnel { local, remote, via, source, vxlan, .. } = tunnel;
+            let Tunnel { local, remote, via, source, behind, .. } = tunnel;
             let id =
-                lab.writer.add_tunnel(Tunnel { link, local, remote, via, source, vxlan, ..like.clone() });
+                lab.writer.add_tunnel(Tunnel { link, local, remote, via, source, behind, ..like.clone() });
+            if let (TunnelKind::Srv6L2, IpAddr::V6(local)) = (like.kind, local) {
+                lab.sid(&local.to_string(), Behaviour::DT2U { link });
+            }
             links.push(link);
             let mut bytes = [0; 20];
             bytes[..6].copy_from_slice(&DEVICE);

@@ -449,8 +449,8 @@ fn changed_and_cut() {
             wires.extend(pair.wire(&packet));
         }
         let (_, tunnel) = pair::device(&mut far, sample.kind, 1);
-        let Tunnel { link, local, remote, via, source, vxlan, .. } = tunnel;
-        far.writer.add_tunnel(Tunnel { link, local, remote, via, source, vxlan, ..sample.clone() });
+        let Tunnel { link, local, remote, via, source, behind, .. } = tunnel;
+        far.writer.add_tunnel(Tunnel { link, local, remote, via, source, behind, ..sample.clone() });
     }
     pair::make_far(&mut far);
     for ipv6 in [false, true] {

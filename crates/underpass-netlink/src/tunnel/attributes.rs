@@ -152,6 +152,12 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Requ
     let own = match kind {
         Kind::Vxlan => Some(vxlan::create(data)?),
         Kind::Geneve | Kind::GeneveIp => Some(geneve::create(data)?),
+        Kind::Srv6L2 => match data.filter(|data| !data.value.is_empty()) {
+            Some(data) => {
+                return Err(unsupported(data, "an srv6l2 has no parameters: say SIDs to bridge fdb"));
+            }
+            None => Some(tunnel),
+        },
         _ => None,
     };
     if let Some(tunnel) = own {
@@ -283,6 +289,9 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &Six
     }
     if let Some(device) = &tunnel.geneve {
         return geneve::write(reply, tunnel, device);
+    }
+    if tunnel.kind == Kind::Srv6L2 {
+        return;
     }
     write_parameters(reply, tunnel);
     if tunnel.kind == Kind::Sit {

@@ -133,10 +133,9 @@ pub(in crate::link) fn now(router: &Router) -> u64 {
 /// How long a station of a bridge or a VXLAN is kept, in milliseconds.
 fn ageing(router: &Router, owner: u32) -> u64 {
     let Some(link) = router.links.get(owner) else { return 0 };
-    let vxlan = link.tunnel.as_ref().and_then(|tunnel| tunnel.parameters.vxlan);
-    match (&link.bridge, vxlan) {
+    match (&link.bridge, &link.tunnel) {
         (Some(bridge), _) => u64::from(bridge.settings.ageing_time) * 10,
-        (None, Some(vxlan)) => u64::from(vxlan.ageing) * 1000,
+        (None, Some(tunnel)) => u64::from(vxlan::ageing(&tunnel.parameters).unwrap_or(0)) * 1000,
         (None, None) => 0,
     }
 }

@@ -32,7 +32,8 @@ pub(super) fn create(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Outcome, RequestError> {
-    if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
+    let tunnel = wanted.kind.as_deref().and_then(Kind::named);
+    if let Some(kind) = tunnel.filter(|kind| router.experimental || !kind.is_experimental()) {
         return create_tunnel(router, request, wanted, kind);
     }
     if wanted.kind.as_deref() == Some("vlan") {

@@ -40,6 +40,7 @@ const fn kind(kind: Kind, over6: bool) -> TunnelKind {
         Kind::Geneve => TunnelKind::Geneve,
         Kind::GeneveIp if over6 => TunnelKind::GeneveIp6,
         Kind::GeneveIp => TunnelKind::GeneveIp,
+        Kind::Srv6L2 => TunnelKind::Srv6L2,
     }
 }
 
@@ -319,7 +320,7 @@ pub(super) fn compile_tunnel(
     let inherits_ttl = match (&parameters.vxlan, &parameters.geneve) {
         (Some(vxlan), _) => Some(vxlan.ttl_inherit && parameters.ttl == 0),
         (_, Some(geneve)) => Some(geneve.ttl_inherit),
-        (None, None) => None,
+        (None, None) => (parameters.kind == Kind::Srv6L2).then_some(false),
     };
     underpass_engine::tables::Tunnel {
         link,
@@ -365,13 +366,14 @@ pub(super) fn compile_tunnel(
             (.., Some(geneve)) => Some(geneve::udp(geneve)),
             (None, None, None) => udp(&tunnel.encap, parameters.kind.ipv6()),
         },
-        vxlan: None,
+        vxlan: vxlan::compile(parameters),
+        behind: None,
         geneve: geneve::compile(parameters),
         sixrd: six_rd(tunnel),
         via,
         underlay: underlay_lookup(router, parameters.link),
         off_route: !given && is_off_route(router, parameters, via),
-        // That of a VXLAN or of Geneve is chosen as if a route had given its addresses.
+        // That of a network is chosen as if a route had given its addresses.
         source: outer_source(router, parameters, given || inherits_ttl.is_some()),
     }
 }

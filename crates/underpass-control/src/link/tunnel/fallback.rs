@@ -31,7 +31,7 @@ const fn modules(kind: Kind) -> &'static [usize] {
         Kind::Sit => &[2],
         Kind::Ip6Tnl => &[3],
         Kind::Ip6Gre | Kind::Ip6GreTap => &[3, 4],
-        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => &[],
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => &[],
     }
 }
 

@@ -7,7 +7,7 @@ use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT, Kind};
 
 use super::compile::{compile_tunnel, underlay};
-use super::{Published, Socket, Tunnel, vxlan};
+use super::{Published, Socket, Tunnel, srv6l2, vxlan};
 use crate::Router;
 use crate::route::compile::recompile_routes_by;
 use crate::route::next_hop::release_next_hop;
@@ -52,9 +52,10 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let (via, next_hop) = underlay(router, &tunnel.parameters);
     let old = router.tunnels.by_link.get(&index).map(|published| published.compiled.remote);
     vxlan::follow(router, index, old, &tunnel.parameters);
-    let vxlan = vxlan::compile(router, index, &tunnel);
+    let behind = vxlan::compile_ends(router, index, &tunnel.parameters);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
-    let compiled = underpass_engine::tables::Tunnel { vxlan, ..compiled };
+    let source = srv6l2::source(router, &tunnel.parameters, behind.as_ref()).unwrap_or(compiled.source);
+    let compiled = underpass_engine::tables::Tunnel { behind, source, ..compiled };
     let place = |address: IpAddr| (Family::of(address), bits(address), index);
     router.tunnels.remotes.insert(place(compiled.remote));
     if compiled.local.is_unspecified() {

@@ -7,7 +7,7 @@ use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::underlay::{same_tunnel, tunnel_mtu, underlay_link};
-use super::{Tunnel, first_flags, geneve, vxlan};
+use super::{Tunnel, first_flags, geneve, srv6l2, vxlan};
 use crate::Router;
 use crate::link::proxied::is_making;
 use crate::link::{Link, LinkKind};
@@ -46,6 +46,13 @@ pub(crate) fn create(
         link.mtu = vxlan::mtu(router, &made, mtu);
         return Ok(link);
     }
+    if kind == Kind::Srv6L2 {
+        if let Some(mtu) = mtu {
+            made.check_mtu(mtu)?;
+            link.mtu = mtu;
+        }
+        return Ok(link);
+    }
     if made.parameters.geneve.is_some() {
         link.mtu = geneve::mtu(router, &made, mtu, link.mtu);
         return Ok(link);
@@ -74,7 +81,10 @@ pub(super) fn measured(router: &Router, link: Link, tunnel: &Tunnel) -> Link {
         _ => made.default_mtu(),
     };
     let mut link = Link { flags: first_flags(&made.parameters) as u32, mtu, ..link };
-    if !matches!(made.parameters.kind, Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp) {
+    if !matches!(
+        made.parameters.kind,
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2
+    ) {
         adjust(router, &mut link, &mut made, true);
     }
     Link { tunnel: Some(Box::new(made)), ..link }
@@ -89,6 +99,9 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError>
     }
     if parameters.geneve.is_some() {
         return geneve::build(router, parameters);
+    }
+    if parameters.kind == Kind::Srv6L2 {
+        return Ok(srv6l2::build(parameters));
     }
     check(router, &parameters)?;
     if let Some(bare) = &parameters.bare {
@@ -189,7 +202,7 @@ pub(crate) fn change(
     let Some(old) = link.tunnel.as_ref().filter(|old| kind == Some(old.parameters.kind.name())) else {
         return Err(RequestError::errno(EOPNOTSUPP));
     };
-    if old.parameters.bare.is_some() {
+    if old.parameters.bare.is_some() || old.parameters.kind == Kind::Srv6L2 {
         return Err(RequestError::errno(EOPNOTSUPP));
     }
     if old.parameters.vxlan.is_some() {
@@ -239,7 +252,7 @@ pub(crate) fn change(
         }
         Kind::Ip6Tnl => adjust(router, &mut changed, &mut new, true),
         Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &mut new, !mtu),
-        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => {}
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => {}
     }
     changed.tunnel = Some(new);
     Ok(changed)
@@ -258,7 +271,7 @@ fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<
         Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
         Kind::Gre => to_point == named && !broadcast,
         Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => true,
-        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp => true,
+        Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2 => true,
     };
     if !fits || parameters.external && !old.parameters.external {
         return Err(invalid);

@@ -44,6 +44,9 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         super::vxlan::words(save, &mut words, parameters, device);
         return words;
     }
+    if kind == Kind::Srv6L2 {
+        return words;
+    }
     if let Some(device) = &parameters.geneve {
         super::geneve::words(&mut words, parameters, device);
         return words;
@@ -125,7 +128,7 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
         (Kind::Ip6Tnl, 4) => words.pair("mode", "ipip6"),
         (Kind::Ip6Tnl, 41) => words.pair("mode", "ip6ip6"),
         (Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap, _)
-        | (Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp, _) => &mut words,
+        | (Kind::BareUdp | Kind::Vxlan | Kind::Geneve | Kind::GeneveIp | Kind::Srv6L2, _) => &mut words,
         (Kind::Ipip | Kind::Sit | Kind::Ip6Tnl, other) => {
             save.left_out(format!("the protocol {other} of the tunnel {name}"));
             &mut words

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::{EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
 use underpass_engine::tables::{self, SourcePort, TunnelUdp};
-use underpass_netlink::tunnel::{self, Vxlan, check_ethernet};
+use underpass_netlink::tunnel::{self, Kind, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::{LEAST, MOST, Tunnel, UDP, save};
@@ -16,13 +16,16 @@ use crate::link::Link;
 use crate::route::publish::own_lookup;
 use crate::save::{Save, Words};
 
+/// Seconds after which Linux forgets a station that it has learned, unless told otherwise: `FDB_AGE_DEFAULT`.
+const AGEING: u32 = 300;
+
 /// Bytes of the headers of UDP and of VXLAN.
 pub(super) const HEADERS: u32 = UDP + 8;
 
-/// The other end of this number, of the stations of a link that is a VXLAN.
+/// The other end of this number, of the stations of a link that has other ends.
 pub(in crate::link) fn end(router: &Router, link: u32, number: u32) -> Option<IpAddr> {
-    let tunnel = router.links.get(link)?.tunnel.as_ref()?;
-    tunnel.parameters.vxlan.and_then(|_| router.tunnels.ends.address(number))
+    router.links.get(link).filter(|link| link.has_ends())?;
+    router.tunnels.ends.address(number)
 }
 
 /// Whether a device may have such an address. Linux: `vxlan_validate`, `geneve_validate`.
@@ -141,9 +144,9 @@ pub(super) fn udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
     }
 }
 
-/// A VXLAN is made, or has another end as its own: `old` was that of what the packet path has of it.
+/// A device with other ends is made, or has another end as its own: `old` was that of what the packet path has of it.
 pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parameters: &tunnel::Tunnel) {
-    if parameters.vxlan.is_some() {
+    if has_ends(parameters) {
         let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
         router.stations.entry(link).or_default();
         router.tunnels.others.entry(link).or_default();
@@ -151,21 +154,40 @@ pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parame
     }
 }
 
-/// What the packet path has of the VXLAN of a link.
-pub(super) fn compile(router: &mut Router, link: u32, tunnel: &Tunnel) -> Option<tables::Vxlan> {
-    let vxlan = tunnel.parameters.vxlan?;
+/// Whether stations are behind other ends of a device: of a VXLAN, or an `srv6l2`.
+pub(in crate::link) fn has_ends(parameters: &tunnel::Tunnel) -> bool {
+    parameters.vxlan.is_some() || parameters.kind == Kind::Srv6L2
+}
+
+/// For how many seconds an entry of a station lasts that was learned, or that a request says may age.
+pub(in crate::link) fn ageing(parameters: &tunnel::Tunnel) -> Option<u32> {
+    let own = parameters.vxlan.map(|vxlan| vxlan.ageing);
+    own.or((parameters.kind == Kind::Srv6L2).then_some(AGEING))
+}
+
+/// What makes a tunnel a VXLAN, if it is one.
+pub(super) fn compile(parameters: &tunnel::Tunnel) -> Option<tables::Vxlan> {
+    let vxlan = parameters.vxlan?;
+    Some(tables::Vxlan { vni: vxlan.vni, takes_unsummed: vxlan.takes_unsummed6 })
+}
+
+/// What the packet path has of the other ends of a link's device.
+pub(super) fn compile_ends(
+    router: &mut Router,
+    link: u32,
+    parameters: &tunnel::Tunnel,
+) -> Option<tables::Behind> {
+    let ageing = ageing(parameters)?;
     // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
     let lookup = own_lookup(router, None);
     let others = router.tunnels.others.get(&link).into_iter().flatten();
-    Some(tables::Vxlan {
-        vni: vxlan.vni,
+    Some(tables::Behind {
         stations: Arc::clone(&router.stations.get(&link)?.table),
         ends: Arc::clone(&router.tunnels.ends),
         others: others.map(|(end, _)| *end).collect(),
         lookup,
-        learns: vxlan.learning,
-        ageing: u64::from(vxlan.ageing) * 1000,
-        takes_unsummed: vxlan.takes_unsummed6,
+        learns: parameters.vxlan.is_some_and(|vxlan| vxlan.learning),
+        ageing: u64::from(ageing) * 1000,
     })
 }
 

@@ -79,7 +79,7 @@ impl<'a> Wanted<'a> {
 
     /// Whether it is about the stations that a device keeps itself: those of a VXLAN. What else it says is then for its bridge.
     fn takes_own(&mut self, link: &Link) -> bool {
-        let own = self.flags & NTF_SELF != 0 && link.is_vxlan();
+        let own = self.flags & NTF_SELF != 0 && link.has_ends();
         if own {
             self.flags &= !NTF_SELF;
         }
@@ -349,7 +349,7 @@ pub(crate) fn get(
         0 => None,
         index => Some(router.links.get(index).ok_or(RequestError::new(ENODEV, "Unknown device ifindex"))?),
     };
-    if let Some(link) = link.filter(|link| wanted.flags & NTF_SELF != 0 && link.is_vxlan()) {
+    if let Some(link) = link.filter(|link| wanted.flags & NTF_SELF != 0 && link.has_ends()) {
         return vxlan_fdb::get(router, request, (link, mac), replies);
     }
     let bridge = match (wanted.number(libc::NDA_MASTER), link) {
@@ -397,7 +397,7 @@ impl Dump for StationDump {
             let of_link = stations.by(link.id).into_iter();
             rest.extend(of_link.map(|(station, entry)| (Told::of(router, bridge, entry), station, entry)));
         }
-        if shown && link.is_vxlan() {
+        if shown && link.has_ends() {
             rest.extend(vxlan_fdb::all(router, link));
         }
         self.rest = rest.into_iter();

@@ -1,4 +1,4 @@
-//! VXLAN as workers find it: behind which other end a station is. Linux: `drivers/net/vxlan/vxlan_core.c`.
+//! Behind which other end of a VXLAN or an SRv6 L2 network a station is. Linux: `drivers/net/vxlan/vxlan_core.c`.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -13,11 +13,9 @@ use std::sync::atomic::{
 use super::LookupId;
 use crate::l2::fdb::Fdb;
 
-/// What makes a tunnel a VXLAN: RFC 7348.
+/// The other ends of a tunnel that has several, and what is known of the stations behind them.
 #[derive(Clone, Debug)]
-pub struct Vxlan {
-    /// The network identifier (VNI), of 24 bits.
-    pub vni: u32,
+pub struct Behind {
     /// Behind which other end a station is: the link of an entry is the number of one of `ends`.
     pub stations: Arc<Fdb>,
     /// The other ends that have been seen or named.
@@ -30,22 +28,19 @@ pub struct Vxlan {
     pub learns: bool,
     /// After how many milliseconds a station that was learned is forgotten; 0: never.
     pub ageing: u64,
-    /// Whether datagrams over IPv6 without a checksum are taken: `udp6zerocsumrx`, RFC 6935.
-    pub takes_unsummed: bool,
 }
 
-impl PartialEq for Vxlan {
+impl PartialEq for Behind {
     fn eq(&self, other: &Self) -> bool {
-        let Self { vni, stations, ends, others, lookup, learns, ageing, takes_unsummed } = self;
-        *vni == other.vni
-            && Arc::ptr_eq(stations, &other.stations)
+        let Self { stations, ends, others, lookup, learns, ageing } = self;
+        Arc::ptr_eq(stations, &other.stations)
             && Arc::ptr_eq(ends, &other.ends)
             && (others, lookup) == (&other.others, &other.lookup)
-            && (*learns, *ageing, *takes_unsummed) == (other.learns, other.ageing, other.takes_unsummed)
+            && (*learns, *ageing) == (other.learns, other.ageing)
     }
 }
 
-impl Eq for Vxlan {}
+impl Eq for Behind {}
 
 /// How many other ends there may be: three quarters of these.
 const ENDS: usize = 1 << 14;
@@ -71,7 +66,7 @@ struct End {
     low: AtomicU64,
 }
 
-/// The other ends of all VXLANs, which workers find and add without a lock. One keeps its number for ever; they are counted from
+/// The other ends of all of them, which workers find and add without a lock. One keeps its number for ever; they are counted from
 /// 0 on.
 pub struct Ends {
     slots: Box<[Slot]>,
