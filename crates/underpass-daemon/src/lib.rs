@@ -2,6 +2,7 @@
 //! how they find a router, start one offline, and run lines of configuration.
 
 pub mod child;
+pub mod client;
 pub mod fpm;
 pub mod kernel;
 pub mod launch;
@@ -17,6 +18,7 @@ pub mod processor;
 pub mod query;
 pub mod script;
 pub mod serve;
+pub mod sid;
 pub mod startup;
 pub mod supervise;
 pub mod testbed;

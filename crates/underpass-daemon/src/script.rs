@@ -1,5 +1,5 @@
 //! Configuration as a file of lines for `ip`, `tc` and `sysctl`, read as a shell would. `ip` and `tc` are the real
-//! ones, run against a router of this process.
+//! ones, run against a router of this process. For what these have no words for there is `underpass sid`.
 //!
 //! Words are split and quoted as in the POSIX shell; `#` begins a comment; a `\` at the end of a line
 //! continues it; `<<< word` at its end is what the tool reads from its input, for `ip sr hmac set`. Nothing
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use run::{Target, configure, configure_all, run};
 
 /// The programs that a line may run: each speaks to the router only.
-pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl"];
+pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl", "underpass"];
 
 /// One line to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,7 +148,8 @@ mod tests {
         let quote = "vpn.conf:2: a quote is not closed";
         assert_eq!(script("ip link\nip link set 'p0 \\\n up\n").unwrap_err(), quote);
         assert_eq!(script("ip link\nip addr \\").unwrap(), [(1, "ip|link".into()), (2, "ip|addr".into())]);
-        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl";
+        let tool =
+            "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl, underpass";
         assert_eq!(script("\n\nrm -r x").unwrap_err(), tool);
     }
 

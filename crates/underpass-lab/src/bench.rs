@@ -22,6 +22,7 @@ mod routes;
 mod scale;
 mod scenario;
 pub mod segments;
+mod srv6_l2;
 mod tunnel;
 mod tunnels;
 mod wire;
@@ -230,6 +231,7 @@ fn all() -> Vec<Scenario> {
     let all = [
         forward::scenarios(),
         layer2::scenarios(),
+        srv6_l2::scenarios(),
         endpoint::scenarios(),
         headend::scenarios(),
         ioam::scenarios(),
@@ -300,6 +302,7 @@ fn configure_ports(macs: &[Mac], name: &str, config: &str, workers: usize) -> an
     let ports: Vec<PortSpec> =
         (0..).zip(macs).map(|(n, mac)| PortSpec { name: format!("p{n}"), mac: Some(*mac) }).collect();
     let (router, tables, readers) = Offline::new(&ports, workers)?;
+    router.router().allow_experimental();
     let name = Path::new(name);
     script::configure(&router, name, &script::parse(name, config)?)?;
     Ok(Configured { router, tables, readers })

@@ -17,7 +17,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use underpass_daemon::processor;
+use underpass_daemon::{processor, sid};
 use underpass_lab::{bench, lab};
 
 /// A userspace router for Linux tunnels and traffic control, configured by ip and tc.
@@ -34,6 +34,7 @@ enum Command {
     Run(run::Args),
     Exec(exec::Args),
     Save(save::Args),
+    Sid(sid::Args),
     Stats(stats::Args),
     Top(top::Args),
     Trace(trace::Args),
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
         Command::Save(args) => save::main(&args),
+        Command::Sid(args) => sid::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Stats(args) => stats::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Trace(args) => trace::main(&args),

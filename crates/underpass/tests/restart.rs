@@ -85,7 +85,7 @@ fn a_line_that_fails_keeps_the_router_from_starting() {
     let expected = "ip route add 10.0.0.0/8 via 192.0.2.2: Error: Nexthop has invalid gateway.";
     assert_eq!(refused(&file), format!("underpass: {name}:3: {expected}\n"));
     fs::write(&file, "ip link set p0 up\nreboot\n").unwrap();
-    let expected = "'reboot' is none of the tools that may run here: ip, tc, bridge, sysctl";
+    let expected = "'reboot' is none of the tools that may run here: ip, tc, bridge, sysctl, underpass";
     assert_eq!(refused(&file), format!("underpass: {name}:2: {expected}\n"));
     fs::write(&file, "sysctl -w net.mpls.platform_labels=-1\n").unwrap();
     let expected = "sysctl: setting key \"net.mpls.platform_labels\": Invalid argument";

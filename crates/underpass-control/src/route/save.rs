@@ -17,6 +17,7 @@ use crate::address::KernelRoute;
 use crate::live::RTPROT_RA;
 use crate::save::{Save, Words};
 
+use encap::sid_words;
 pub(super) use encap::{encap_words, label_stack};
 
 /// What an IPv6 route without a metric has: `IP6_RT_PRIO_USER`.
@@ -146,7 +147,9 @@ fn keeps(save: &Save<'_>, automatic: &HashSet<Automatic>, place: Place, info: &I
 fn save_group(save: &mut Save<'_>, group: &Group) {
     for (number, id) in group.ids.iter().enumerate() {
         let Some(info) = save.router.routes.infos.get(*id) else { continue };
-        if let Some(words) = route_words(save, group.place, info) {
+        if let Some(words) = sid_line(save, group.place, info) {
+            save.line(words);
+        } else if let Some(words) = route_words(save, group.place, info) {
             let verb = match number {
                 0 if info.own() => "add",
                 // The kernel may have kept it.
@@ -157,6 +160,37 @@ fn save_group(save: &mut Save<'_>, group: &Group) {
             save.line(Words::new(&format!("{family} route {verb} {words}")));
         }
     }
+}
+
+/// The line of a SID for which `ip` has no word, and nothing else that `underpass sid` has none for.
+fn sid_line(save: &Save<'_>, place: Place, info: &Info) -> Option<Words> {
+    let Info {
+        kind: libc::RTN_UNICAST,
+        protocol: libc::RTPROT_BOOT,
+        scope: _,
+        metric,
+        preference: 0,
+        reject: false,
+        source: None,
+        metrics: None,
+        ways: NextHops::Hops(hops),
+        origin: _,
+        tos: _,
+        unknown: _,
+    } = info
+    else {
+        return None;
+    };
+    let [Hop { oif, gateway: None, onlink: false, dead: _, weight: 1, tunnel: Some(tunnel) }] = &hops[..]
+    else {
+        return None;
+    };
+    let (_, table, _) = place;
+    let mut words = Words::new(&format!("underpass sid replace {}", destination(place)));
+    words.add_all(&sid_words(save, &tunnel.encap)?).pair("--dev", save.name(*oif));
+    words.some("--table", (table != super::config::RT_TABLE_MAIN).then_some(table));
+    words.some("--metric", (*metric != METRIC_USER6).then_some(metric));
+    Some(words)
 }
 
 /// A prefix as `ip` writes it.

@@ -7,7 +7,7 @@ use underpass_control::RequestError;
 
 use super::batch::{self, batches};
 use super::{Line, ScriptError, sysctl};
-use crate::{launch, output};
+use crate::{launch, output, sid};
 
 /// A router that lines are run against. Another thread serves its socket.
 pub trait Target {
@@ -78,6 +78,12 @@ pub fn run(router: &dyn Target, line: &Line) -> Result<String, String> {
         && tool == "sysctl"
     {
         return sysctl::run(router, words);
+    }
+    if let Some((tool, words)) = line.words.split_first()
+        && tool == "underpass"
+    {
+        let done = sid::run_line(router.socket(), words);
+        return done.map(|()| String::new()).map_err(|problem| format!("{}: {problem}", text(line)));
     }
     let output = match &line.input {
         Some(input) => launch::output_of(router.socket(), &line.words, input),

@@ -21,11 +21,11 @@ ip link set p1 up
 ";
 
 /// How many stations there are where there are few, and where there are many.
-const FEW: u32 = 1000;
+pub const FEW: u32 = 1000;
 const MANY: u32 = 1_000_000;
 
-/// Other ends of a VXLAN.
-const ENDS: u32 = 16;
+/// Other ends of a VXLAN or of a bridge over SRv6.
+pub const ENDS: u32 = 16;
 
 const VNI: u32 = 100;
 /// RFC 7348 section 5.
@@ -93,12 +93,12 @@ fn vxlan(port: &str, local: Ipv4Addr) -> String {
 }
 
 /// A station at the first port, counted from 0, and one at the second.
-fn station(port: u8, number: u32) -> Mac {
+pub fn station(port: u8, number: u32) -> Mac {
     let [_, a, b, c] = number.to_be_bytes();
     [2, 0xb0 | port, 0, a, b, c]
 }
 
-fn text(mac: Mac) -> String {
+pub fn text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -129,12 +129,12 @@ fn bridged(count: u32) -> Load {
     }
 }
 
-fn stations(port: u8, count: u32) -> impl Iterator<Item = Route> {
+pub fn stations(port: u8, count: u32) -> impl Iterator<Item = Route> {
     (0..count).map(move |number| Route::Station { port: port.into(), mac: station(port, number) })
 }
 
 /// The flows between stations of either side, the number of the second with each.
-fn between_stations() -> impl Iterator<Item = (Flow, u32, Vec<u8>)> {
+pub fn between_stations() -> impl Iterator<Item = (Flow, u32, Vec<u8>)> {
     let mut random = Random(6);
     flows().into_iter().map(move |flow| {
         let [to, from] = [1, 0].map(|_| random.below(FEW.into()) as u32);

@@ -105,14 +105,18 @@ pub fn datagram((source, destination): (u16, u16), inside: &[u8]) -> Vec<u8> {
 
 /// The source port of a flow over IPv4 and UDP: 32768 to 60998, by a product that mixes addresses, protocol and ports.
 pub fn source_port(flow: &Flow) -> u16 {
+    32768 + ((u64::from(flow_hash(flow)) * (60999 - 32768)) >> 32) as u16
+}
+
+/// What spreads the flows of IPv4 packets inside tunnels.
+pub fn flow_hash(flow: &Flow) -> u32 {
     let addresses = [flow.source4.octets(), flow.destination4.octets()].concat();
     let addresses = addresses.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     let ports = u32::from(flow.ports.1.swap_bytes()) << 16 | u32::from(flow.ports.0.swap_bytes());
     let upper = u64::from(wire::UDP) << 32 | u64::from(ports);
     let product = u128::from(addresses ^ 0x9e37_79b9_7f4a_7c15) * u128::from(upper ^ 0xd6e8_feb8_6659_fd93);
     let mixed = (product >> 64) as u64 ^ product as u64;
-    let hash = (mixed >> 32) as u32 ^ mixed as u32;
-    32768 + ((u64::from(hash) * (60999 - 32768)) >> 32) as u16
+    (mixed >> 32) as u32 ^ mixed as u32
 }
 
 /// A packet that is for the router, from the other end of a tunnel.

@@ -97,26 +97,68 @@ fn seg6_words(seg6: &Seg6) -> Result<Words, String> {
     Ok(words)
 }
 
+/// Whether `ip` has no word for a SID.
+fn is_experimental(local: &Seg6Local) -> bool {
+    let replaces = local.flavors.is_some_and(|flavors| flavors.operations & FLAVOR_REPLACE_CSID != 0);
+    local.action.is_experimental() || replaces
+}
+
+fn flavor_names(operations: u32) -> String {
+    let names = [
+        (FLAVOR_PSP, "psp"),
+        (FLAVOR_USP, "usp"),
+        (FLAVOR_USD, "usd"),
+        (FLAVOR_NEXT_CSID, "next-csid"),
+        (FLAVOR_REPLACE_CSID, "replace-csid"),
+    ];
+    let list: Vec<_> = names.iter().filter(|(bit, _)| operations & bit != 0).map(|(_, name)| *name).collect();
+    list.join(",")
+}
+
+/// The words of `underpass sid` behind the prefix, of a SID for which `ip` has none.
+pub(in crate::route) fn sid_words(save: &Save<'_>, encap: &Encap) -> Option<Words> {
+    let Encap::Seg6Local(local) = encap else { return None };
+    let Seg6Local {
+        action,
+        srh: None,
+        table,
+        nh4: None,
+        nh6,
+        oif,
+        bpf: None,
+        vrf_table: None,
+        counted,
+        flavors,
+    } = local
+    else {
+        return None;
+    };
+    is_experimental(local).then_some(())?;
+    let mut words = Words::new(action.name());
+    words.some("--oif", oif.map(|oif| save.name(oif))).some("--nh6", *nh6).some("--lookup", *table);
+    if let Some(Flavors { operations, block, node_function }) = flavors {
+        words
+            .pair("--flavors", flavor_names(*operations))
+            .pair("--lblen", block)
+            .pair("--nflen", node_function);
+    }
+    words.when(*counted, "--count");
+    Some(words)
+}
+
 fn local_words(save: &Save<'_>, local: &Seg6Local) -> Result<Words, String> {
     let Seg6Local { action, srh, table, nh4, nh6, oif, bpf, vrf_table, counted, flavors } = local;
     if bpf.is_some() {
         return Err("the BPF program of End.BPF is not saved: load it with a line of your own".to_owned());
     }
-    if action.is_experimental() {
-        return Err(format!("`ip` has no word for {}", action.name()));
+    if is_experimental(local) {
+        return Err(format!("`ip` has no word for its {}", action.name()));
     }
     let mut words = Words::new("seg6local action");
     words.add(action.name()).some("table", *table).some("vrftable", *vrf_table);
     words.some("nh4", *nh4).some("nh6", *nh6).some("oif", oif.map(|oif| save.name(oif)));
     if let Some(Flavors { operations, block, node_function }) = flavors {
-        if operations & FLAVOR_REPLACE_CSID != 0 {
-            return Err("`ip` has no word for REPLACE-CSID".to_owned());
-        }
-        let names =
-            [(FLAVOR_PSP, "psp"), (FLAVOR_USP, "usp"), (FLAVOR_USD, "usd"), (FLAVOR_NEXT_CSID, "next-csid")];
-        let list: Vec<_> =
-            names.iter().filter(|(bit, _)| operations & bit != 0).map(|(_, name)| *name).collect();
-        words.pair("flavors", list.join(","));
+        words.pair("flavors", flavor_names(*operations));
         if operations & FLAVOR_NEXT_CSID != 0 {
             words.pair("lblen", block).pair("nflen", node_function);
         }
