@@ -103,8 +103,9 @@ pub struct Args {
     fpm_grace: u64,
     /// Take requests for what Linux has no netlink numbers for yet: the numbers may change
     ///
-    /// SIDs with the REPLACE-CSID flavour (RFC 9800), bit 31 of SEG6_LOCAL_FLV_OPERATION, and of End.DX2V (RFC 8986),
-    /// SEG6_LOCAL_ACTION 0x80000016. `ip` has no word for them, and `underpass save` none.
+    /// SIDs with the REPLACE-CSID flavour (RFC 9800), bit 31 of SEG6_LOCAL_FLV_OPERATION; of End.DX2V, End.DT2U and End.DT2M
+    /// (RFC 8986), SEG6_LOCAL_ACTION 0x80000016 to 0x80000018; `ip link add … type srv6l2`. `ip` has no word for the SIDs: see
+    /// `underpass sid`.
     #[arg(long)]
     experimental: bool,
 }

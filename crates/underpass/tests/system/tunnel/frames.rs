@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::guest;
 use super::super::mpls::{UNDERPASS, Which};
-use super::super::net::{ping, settle, turn};
+use super::super::net::{number, ping, program, settle, turn};
 use super::{ENDS, Family, Pair, transfer};
 
 /// Ethernet in GRE and in UDP: the ends are neighbours that find each other.
@@ -69,12 +69,13 @@ fn stations(pair: &mut Pair, what: &str) {
     pair.check(what, settle(&pair.hosts[0], &address, Duration::from_secs(10)));
 }
 
-/// Bridges of the kernels, of which VXLANs and GRE of the routers are ports: hosts at both are in one network.
+/// Bridges of the kernels, of which VXLANs, GRE and SRv6 of the routers are ports: hosts at both are in one network.
 #[test]
 fn tunnels_as_ports_of_bridges() {
     const NAME: &str = "tunnels_as_ports_of_bridges";
     let Some(_turn) = turn(NAME) else { return };
-    let mut pair = Pair::new(&[], UNDERPASS);
+    let experimental = ["--experimental"];
+    let mut pair = Pair::new(&experimental, Which::Underpass(&experimental));
     for (n, host) in (1..).zip(&pair.hosts) {
         host.run(&format!(
             "ip link set eth0 mtu 1400
@@ -91,11 +92,20 @@ fn tunnels_as_ports_of_bridges() {
          ip link set cust master br0
          ip addr add 10.70.0.1ME/24 dev br0",
     );
-    for kind in [format!("vxlan id 100 dstport 4789 dev core {ENDS}"), format!("gretap {ENDS}")] {
+    let vxlan = format!("vxlan id 100 dstport 4789 dev core {ENDS}");
+    let sids = format!(
+        "ip -6 route replace fc00:YOU::/32 via fd00::YOU
+         bridge fdb append 00:00:00:00:00:00 dev tun1 dst fc00:YOU::d3
+         {0} sid add fc00:ME::d2 End.DT2U --oif tun1 --count
+         {0} sid add fc00:ME::d3 End.DT2M --oif tun1 --count",
+        program().display()
+    );
+    for (kind, more) in [(vxlan, ""), (format!("gretap {ENDS}"), ""), ("srv6l2".to_owned(), &sids)] {
         pair.both(&format!(
             "ip link add tun1 type {kind}
              ip link set tun1 master br0
-             ip link set tun1 up"
+             ip link set tun1 up
+             {more}"
         ));
         for (from, address) in
             [(0, "10.70.0.2"), (1, "10.70.0.1"), (0, "fd70::2"), (0, "10.70.0.12"), (1, "10.70.0.11")]
@@ -104,7 +114,27 @@ fn tunnels_as_ports_of_bridges() {
             pair.check(&kind, ping(&pair.hosts[from], address, 5));
         }
         pair.check(&kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.70.0.2"));
+        if kind == "srv6l2" {
+            behind_a_sid(&mut pair);
+        }
         pair.disconnect("");
     }
     pair.stop();
+}
+
+/// A station that is said to be behind the SID of unicast frames: they go there.
+fn behind_a_sid(pair: &mut Pair) {
+    let shown = pair.hosts[1].run("ip -br link show eth0").unwrap();
+    let station = shown.split_whitespace().nth(2).unwrap();
+    let counted = |pair: &mut Pair| {
+        let shown = pair.routers[1].run("ip -6 -s route show fc00:2::d2");
+        number(&shown, "packets").unwrap_or_else(|| panic!("{shown}"))
+    };
+    let before = counted(pair);
+    pair.routers[0].run(&format!("bridge fdb add {station} dev tun1 dst fc00:2::d2 static"));
+    pair.check("a station", ping(&pair.hosts[0], "10.70.0.2", 5));
+    let after = counted(pair);
+    assert!(after >= before + 5, "{before}, {after}");
+    pair.routers[0].run(&format!("bridge fdb replace {station} dev tun1 dst fc00:9::d2 static"));
+    assert!(ping(&pair.hosts[0], "10.70.0.2", 1).is_err(), "its station is elsewhere");
 }
