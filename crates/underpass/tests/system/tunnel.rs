@@ -9,6 +9,7 @@
 mod control;
 mod frames;
 mod host;
+mod stations;
 
 use std::{
     io::{Read, Write},

@@ -1,0 +1,128 @@
+//! Networks of many stations, and loops of them.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use super::super::mpls::UNDERPASS;
+use super::super::net::{ping, program, settle, turn};
+use super::{ENDS, Pair};
+
+/// A bridge of the kernel's at each router, of which the customer's port is one.
+fn bridged() -> Pair {
+    let mut pair = Pair::new(&[], UNDERPASS);
+    for (n, host) in (1..).zip(&pair.hosts) {
+        host.run(&format!("ip link set eth0 mtu 1400\nip addr add 10.70.0.{n}/24 dev eth0")).unwrap();
+    }
+    pair.both(
+        "ip link add br0 address 02:00:00:00:b0:0ME type bridge
+         ip link set br0 up
+         ip addr flush dev cust
+         ip link set cust master br0",
+    );
+    pair
+}
+
+/// Stations that are said to be behind the other end.
+const STATIONS: u32 = 1_000_000;
+
+/// A million of them are added while packets flow, of which none is lost; shown; and gone with the device.
+#[test]
+fn a_million_stations() {
+    const NAME: &str = "a_million_stations";
+    let Some(_turn) = turn(NAME) else { return };
+    let mut pair = bridged();
+    pair.both(&format!(
+        "ip link add tun1 type vxlan id 100 dstport 4789 dev core {ENDS}
+         ip link set tun1 master br0
+         ip link set tun1 up"
+    ));
+    let address = "10.70.0.2";
+    pair.check(NAME, settle(&pair.hosts[0], address, Duration::from_secs(10)));
+    let directory = tempfile::tempdir().unwrap();
+    // Each has as long as any line.
+    let batches: Vec<_> = (0..10).map(|batch| directory.path().join(format!("stations{batch}"))).collect();
+    for (batch, file) in (0..).zip(&batches) {
+        let mut lines = String::new();
+        for n in (batch..STATIONS).step_by(batches.len()) {
+            let [a, b, c, d] = n.to_be_bytes();
+            let station = format!("02:bb:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
+            writeln!(lines, "fdb add {station} dev tun1 dst 10.0.0.2 static").unwrap();
+        }
+        fs::write(file, lines).unwrap();
+    }
+    let Pair { hosts, routers } = &mut pair;
+    let pinged = thread::scope(|scope| {
+        let adding = scope.spawn(|| {
+            let start = Instant::now();
+            for file in &batches {
+                routers[0].run(&format!("bridge -batch {}", file.display()));
+            }
+            println!("{STATIONS} stations in {:.1?}", start.elapsed());
+        });
+        let mut rounds = 0;
+        while !adding.is_finished() {
+            ping(&hosts[0], address, 10).unwrap();
+            rounds += 1;
+        }
+        adding.join().unwrap();
+        rounds
+    });
+    assert!(pinged > 0);
+    let shown = pair.routers[0].run("bridge fdb show dev tun1 | grep -c '^02:bb:'");
+    assert_eq!(shown.trim_end().parse(), Ok(STATIONS));
+    let one = pair.routers[0].run("bridge fdb get 02:bb:00:0f:42:3f dev tun1 self");
+    assert_eq!(one.trim_end(), "02:bb:00:0f:42:3f dev tun1 dst 10.0.0.2 self static");
+    pair.check(NAME, ping(&pair.hosts[0], address, 10));
+    pair.both("ip link del tun1");
+    pair.stop();
+}
+
+/// Two networks between the same two bridges are a loop, in which what is for all goes round for ever: a limit where it comes out
+/// of them, as a switch's storm control has one, cuts it.
+#[test]
+fn a_loop_is_cut_by_a_limit() {
+    /// Frames a second for groups, and at once.
+    const RATE: u64 = 200;
+    const BURST: u64 = 20;
+    const NAME: &str = "a_loop_is_cut_by_a_limit";
+    let Some(_turn) = turn(NAME) else { return };
+    let mut pair = bridged();
+    for (device, id) in [("tun1", 100), ("tun2", 101)] {
+        pair.both(&format!(
+            "ip link add {device} type vxlan id {id} dstport 4789 dev core {ENDS}
+             tc qdisc add dev {device} clsact
+             tc filter add dev {device} ingress protocol all flower \
+                dst_mac 01:00:00:00:00:00/01:00:00:00:00:00 \
+                action police pkts_rate {RATE} pkts_burst {BURST} conform-exceed drop/pipe
+             ip link set {device} master br0
+             ip link set {device} up"
+        ));
+    }
+    // Nobody has this address: its neighbours are asked for, all of them.
+    let _ = ping(&pair.hosts[0], "10.70.0.99", 3);
+    let sent = |pair: &mut Pair| {
+        let shown = pair.routers[0].run("ip -s link show dev tun1");
+        let (_, sent) = shown.split_once("TX:").unwrap();
+        sent.lines().nth(1).unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (start, before) = (Instant::now(), sent(&mut pair));
+    thread::sleep(Duration::from_secs(2));
+    let (after, took) = (sent(&mut pair), start.elapsed());
+    // What one device sends has come out of the other, or is the host's own; and what the limit has dropped once goes round no more.
+    let most = (took.as_secs_f64() * RATE as f64) as u64 + BURST + 50;
+    let frames = after - before;
+    assert!(frames <= most, "{frames} frames in {took:?}, {most} at the most");
+    let shown = ["tun1", "tun2"]
+        .map(|device| pair.routers[0].run(&format!("tc -s filter show dev {device} ingress")))
+        .concat();
+    let dropped =
+        shown.split("(dropped ").skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+    assert!(dropped.sum::<u64>() > 0, "{shown}");
+    let named = pair.routers[0].run(&format!("{} stats", program().display()));
+    assert!(named.contains("police"), "{named}");
+    // Without the loop all is well again.
+    pair.both("ip link del tun2");
+    pair.check(NAME, settle(&pair.hosts[0], "10.70.0.2", Duration::from_secs(10)));
+    pair.stop();
+}
