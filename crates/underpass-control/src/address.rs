@@ -52,6 +52,12 @@ impl Address {
         Some(IpNet::new(self.peer.unwrap_or(self.local), self.prefix_len).ok()?.trunc())
     }
 
+    /// The subnet-router anycast address, which a router has with an IPv6 address of its own: RFC 4291 section 2.6.1.
+    fn anycast(&self) -> Option<Ipv6Addr> {
+        let IpNet::V6(prefix) = IpNet::new(self.local, self.prefix_len).ok()?.trunc() else { return None };
+        (prefix.prefix_len() < 127 && !prefix.addr().is_unspecified()).then(|| prefix.addr())
+    }
+
     const fn secondary(&self) -> bool {
         self.flags & IFA_F_SECONDARY != 0
     }

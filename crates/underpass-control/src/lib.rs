@@ -35,6 +35,7 @@ mod request;
 mod route;
 mod router;
 mod save;
+mod saved;
 mod state;
 mod statistics;
 mod stats;

@@ -117,11 +117,11 @@ pub struct Link {
     /// What makes it a tunnel, if it is one.
     pub tunnel: Option<Box<Tunnel>>,
     /// What makes it a VLAN device, if it is one.
-    pub vlan: Option<Box<vlan::Vlan>>,
+    pub vlan: Option<Box<vlan::device::Vlan>>,
     /// What makes it a bridge, if it is one.
-    pub bridge: Option<Box<bridge::Bridge>>,
+    pub bridge: Option<Box<bridge::device::Bridge>>,
     /// What makes it a port of a bridge, if it is one.
-    pub bridge_port: Option<Box<bridge::BridgePort>>,
+    pub bridge_port: Option<Box<bridge::device::BridgePort>>,
     /// The packet path's name for it.
     pub id: LinkId,
 }
@@ -157,7 +157,7 @@ impl Link {
 
     /// Whether it is a VXLAN or an `srv6l2`: stations are behind other ends.
     pub(crate) fn has_ends(&self) -> bool {
-        self.tunnel.as_ref().is_some_and(|tunnel| tunnel::vxlan::has_ends(&tunnel.parameters))
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.has_ends())
     }
 
     /// The table of the VRF, if it is one.

@@ -16,7 +16,7 @@ use crate::events::Events;
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
-use crate::link::bridge::fdb::Stations;
+use crate::link::bridge::stations::Stations;
 use crate::link::devices::Devices;
 use crate::link::tunnel::Tunnels;
 use crate::link::{Link, LinkKind, Links};

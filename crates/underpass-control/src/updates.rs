@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use crate::Router;
 use crate::events::Cause;
-use crate::route::egress::refresh_egress;
+use crate::link::tunnel::publish::publish_tunnels_by;
 use crate::route::mpls::publish::refresh_labels_of;
 use crate::route::nexthop::request::flush_objects_of;
-use crate::route::recompile::{forget_gateways, refresh_lookups, refresh_next_hops, set_neighbour};
+use crate::route::recompile::{
+    forget_gateways, refresh_egress, refresh_lookups, refresh_next_hops, set_neighbour,
+};
 use crate::route::rule::request::add_vrf_rules;
 use crate::route::update::{
     add_vrf_tables, flush_routes_from, flush_routes_of, flush_routes4_of, revive_routes_of,
@@ -31,6 +33,7 @@ pub(crate) fn link_changed(router: &mut Router, link: u32, role: bool) {
     } else {
         forget_gateways(router);
         refresh_egress(router, link);
+        publish_tunnels_by(router, link);
     }
 }
 

@@ -360,6 +360,11 @@ impl Tunnel {
         4 * (1 + checksum as u32 + key as u32 + sequence as u32)
     }
 
+    /// Whether stations are behind other ends of it: of a VXLAN, or an `srv6l2`.
+    pub const fn has_ends(&self) -> bool {
+        self.vxlan.is_some() || matches!(self.kind, Kind::Srv6L2)
+    }
+
     /// Bytes of the outer IP header.
     pub const fn ip_length(&self) -> u32 {
         if self.remote.is_ipv6() { 40 } else { 20 }

@@ -191,19 +191,13 @@ fn route6(link: &Link, kind: u8, destination: Ipv6Net, table: u32, metric: u32) 
     }
 }
 
-/// The subnet-router anycast address, which a router has with an IPv6 address of its own: RFC 4291 section 2.6.1.
-pub(super) fn anycast_of(address: &Address) -> Option<Ipv6Addr> {
-    let IpNet::V6(prefix) = IpNet::new(address.local, address.prefix_len).ok()?.trunc() else { return None };
-    (prefix.prefix_len() < 127 && !prefix.addr().is_unspecified()).then(|| prefix.addr())
-}
-
 fn routes6(link: &Link, address: &Address, main: u32, local: u32, routes: &mut BTreeSet<KernelRoute>) {
     let (IpAddr::V6(own), Ok(prefix)) = (address.local, IpNet::new(address.local, address.prefix_len)) else {
         return;
     };
     let IpNet::V6(prefix) = prefix.trunc() else { return };
     routes.insert(route6(link, RTN_LOCAL, own.into(), local, 0));
-    if let Some(anycast) = anycast_of(address) {
+    if let Some(anycast) = address.anycast() {
         routes.insert(route6(link, RTN_ANYCAST, anycast.into(), local, 0));
     }
     if link.up() && address.has_prefix_route() && !own.is_loopback() {

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::kernel_routes::anycast_of;
 use super::{Address, sends4, sends6};
 use crate::Router;
 
@@ -46,7 +45,7 @@ pub(crate) fn own6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
 
 /// The anycast addresses that a link has with its own.
 pub(crate) fn anycast6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
-    router.addresses.v6(link).iter().filter_map(anycast_of).collect()
+    router.addresses.v6(link).iter().filter_map(|address| address.anycast()).collect()
 }
 
 /// The addresses that a link may send from and the lengths of their prefixes, if there are several of one family.

@@ -1,19 +1,17 @@
 //! Bridges and their ports: links that pass frames to each other. Linux: `net/bridge/br_if.c`, `br_stp.c`.
 
+pub(super) mod compile;
+pub(super) mod device;
 pub(crate) mod fdb;
 pub(super) mod query;
 pub(crate) mod request;
 pub(crate) mod save;
+pub(crate) mod stations;
 pub(crate) mod vlans;
 
-use std::sync::Arc;
-
 use libc::{EBUSY, EINVAL, ELOOP, EMLINK, EOPNOTSUPP};
-use underpass_engine::tables::{self, LinkId, PortState};
-use underpass_netlink::bridge::{
-    self, BCAST_FLOOD, BLOCKING, DISABLED, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS,
-    MCAST_FLOOD,
-};
+use underpass_engine::tables::LinkId;
+use underpass_netlink::bridge::{self, BLOCKING, DISABLED, FORWARDING};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::change::change_link;
@@ -21,6 +19,8 @@ use super::publish::publish_link;
 use super::{Link, LinkKind, valid_mac};
 use crate::Router;
 use crate::events::Cause;
+pub(super) use compile::bridge_of;
+pub use device::{Bridge, BridgePort};
 use vlans::Vlans;
 
 /// Most ports of a bridge: `BR_MAX_PORTS`.
@@ -28,30 +28,6 @@ const MOST_PORTS: u16 = 1023;
 
 /// MTU of a bridge without ports.
 const MTU: u32 = 1500;
-
-/// What makes a link a bridge, but for its ports and stations.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bridge {
-    /// What requests have set of it.
-    pub settings: bridge::Bridge,
-    /// The address in its identifier: none before it has had a port or was given one.
-    pub id: [u8; 6],
-    /// Whether a request has set its address, which otherwise is the lowest of its ports: `NET_ADDR_SET`.
-    pub mac_is_set: bool,
-    /// The same of its MTU: `BROPT_MTU_SET_BY_USER`.
-    pub mtu_is_set: bool,
-    /// Its own VLANs.
-    pub vlans: Vlans,
-}
-
-/// What makes a link a port of the bridge that it is enslaved to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BridgePort {
-    /// What requests have set of it.
-    pub settings: bridge::Port,
-    /// Its VLANs.
-    pub vlans: Vlans,
-}
 
 /// What a request asks of a bridge or a port, besides what the link becomes by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -132,11 +108,6 @@ pub(super) fn check_port(router: &Router, link: &Link, bridge: &Link) -> Result<
         return Err(RequestError::errno(EMLINK));
     }
     Ok(())
-}
-
-/// The bridge that a link is a port of.
-pub(super) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
-    router.links.get(master?).filter(|link| link.bridge.is_some())
 }
 
 /// A link that gets another master becomes a port, or is one no more. Linux: `new_nbp`.
@@ -262,41 +233,6 @@ fn adjust(router: &mut Router, cause: Cause, index: u32) {
     }
     new.bridge = Some(bridge);
     change_link(router, cause, new);
-}
-
-/// A bridge as the packet path needs it.
-pub(super) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Bridge>> {
-    let bridge = link.bridge.as_ref()?;
-    let settings = &bridge.settings;
-    Some(Box::new(tables::Bridge {
-        ports: router.links.slaves(link.index).map(|port| port.id).collect(),
-        fdb: router.stations.get(&link.index).map(|stations| Arc::clone(&stations.table)).unwrap_or_default(),
-        ageing: u64::from(settings.ageing_time) * 10,
-        group_forward: settings.forwards(),
-        filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
-    }))
-}
-
-/// A port of a bridge as the packet path needs it.
-pub(super) fn compile_port(router: &Router, link: &Link) -> Option<Box<tables::BridgePort>> {
-    let port = link.bridge_port.as_ref()?;
-    let master = bridge_of(router, link.master)?;
-    let filters = master.bridge.as_ref().is_some_and(|bridge| bridge.settings.vlan_filtering);
-    let settings = &port.settings;
-    Some(Box::new(tables::BridgePort {
-        bridge: master.id,
-        state: match settings.state {
-            LEARNING => PortState::Learning,
-            FORWARDING => PortState::Forwarding,
-            _ => PortState::Closed,
-        },
-        learns: settings.has(LEARNS),
-        floods: [FLOOD, MCAST_FLOOD, BCAST_FLOOD].map(|switch| settings.has(switch)),
-        hairpin: settings.has(HAIRPIN),
-        isolated: settings.has(ISOLATED),
-        group_forward: settings.group_fwd_mask,
-        vlans: filters.then(|| port.vlans.compile()),
-    }))
 }
 
 /// A bridge filters VLANs now, or does not any more: so do its ports.

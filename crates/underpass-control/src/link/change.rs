@@ -2,7 +2,7 @@
 
 use libc::{IFF_NOARP, IFF_UP};
 
-use super::bridge::fdb::Stations;
+use super::bridge::stations::Stations;
 use super::encode::in_own_vrf;
 use super::publish::{compile_link, free_port, notify_link, notify_link_gone, publish_link};
 use super::tunnel::publish::{publish_tunnel, unpublish_tunnel};

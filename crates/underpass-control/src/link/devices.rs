@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use libc::{IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
 use underpass_netlink::tunnel;
 
-use super::vlan::Vlan;
+use super::vlan::device::Vlan;
 use super::{Link, Tunnel};
 use crate::Device;
 

@@ -4,7 +4,9 @@ use underpass_engine::counters::Direction;
 use underpass_netlink::bridge::Shown;
 use underpass_netlink::{Reply, tunnel};
 
-use super::bridge::{Bridge, bridge_of, fdb};
+use super::bridge::compile::bridge_of;
+use super::bridge::device::Bridge;
+use super::bridge::stations::count_learned;
 use super::{Link, LinkKind};
 use crate::tc::default_qdisc;
 use crate::{Device, Router};
@@ -117,7 +119,7 @@ impl Above {
         Self {
             vrf: vrf_table_over(router, link),
             bridge: bridge_of(router, link.master).and_then(|master| master.bridge.clone()),
-            learned: fdb::count_learned(router, link.index),
+            learned: count_learned(router, link.index),
         }
     }
 

@@ -6,9 +6,11 @@ use underpass_engine::buffer::PortId;
 use underpass_engine::hmac::Require;
 use underpass_engine::tables::LookupId;
 
+use super::bridge::compile::{compile as compile_bridge, compile_port};
 use super::encode::{self, Above, count_link, in_own_vrf, vrf_table_over};
 use super::tunnel::publish::publish_tunnel;
-use super::{Link, LinkKind, bridge, vlan};
+use super::vlan::compile::{compile as compile_vlan, compile_above as compile_vlans_above};
+use super::{Link, LinkKind};
 use crate::Router;
 use crate::address::source::{anycast6, own6, several, source4, source6};
 use crate::events::Cause;
@@ -113,10 +115,10 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         root,
         ingress_qdisc,
         swallows: link.kind == LinkKind::Dummy && link.sink.is_some(),
-        vlan: vlan::compile(router, link),
-        vlans: vlan::compile_above(router, link),
-        bridge: bridge::compile(router, link),
-        bridge_port: bridge::compile_port(router, link),
+        vlan: compile_vlan(router, link),
+        vlans: compile_vlans_above(router, link),
+        bridge: compile_bridge(router, link),
+        bridge_port: compile_port(router, link),
         ifb: link.kind == LinkKind::Ifb,
         to_bridge: host.filter(|_| is_in_kernel_bridge(router, link)),
         programs: router.programs_of(link.index),

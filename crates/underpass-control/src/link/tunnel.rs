@@ -5,6 +5,8 @@ pub(crate) mod compile;
 pub(crate) mod fallback;
 pub(crate) mod geneve;
 mod ioctl;
+mod measure;
+mod overlay;
 pub(crate) mod port;
 pub(crate) mod publish;
 mod request;
@@ -12,6 +14,7 @@ pub(crate) mod save;
 mod srv6l2;
 pub(crate) mod underlay;
 pub(crate) mod vxlan;
+mod words;
 
 pub use ioctl::tunnel_ioctl;
 pub use port::Socket;
@@ -43,6 +46,8 @@ const MOST: u32 = 65535;
 const MOST6: u32 = 65535 + 40;
 /// Length of a UDP header.
 const UDP: u32 = 8;
+/// Bytes of the headers of UDP and of VXLAN, or of Geneve without options.
+const OVERLAY: u32 = UDP + 8;
 /// The option with the tunnel encapsulation limit, padded: `sizeof(struct ipv6_opt_hdr) + …`.
 const LIMIT_OPTION: u32 = 8;
 /// `IFA_F_STABLE_PRIVACY`.
@@ -73,8 +78,7 @@ impl Tunnel {
         // The kind of encapsulation was checked when it was set.
         let encap = self.encap.length().unwrap_or(0);
         let own = match (parameters.vxlan, parameters.geneve) {
-            (Some(_), _) => vxlan::HEADERS,
-            (_, Some(_)) => geneve::HEADERS,
+            (Some(_), _) | (_, Some(_)) => OVERLAY,
             (None, None) => 0,
         };
         parameters.ip_length() + parameters.gre_length() + encap + own + ethernet

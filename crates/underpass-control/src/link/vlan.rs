@@ -1,6 +1,8 @@
 //! VLAN devices: links above other links. Linux: `net/8021q`.
 
 pub(super) mod beside;
+pub(super) mod compile;
+pub(super) mod device;
 
 use std::sync::Arc;
 
@@ -8,8 +10,7 @@ use libc::{
     EEXIST, EINVAL, EMLINK, ENETDOWN, ENODEV, EOPNOTSUPP, ERANGE, IFF_ALLMULTI, IFF_MASTER, IFF_PROMISC,
     IFF_SLAVE, IFF_UP,
 };
-use underpass_engine::tables::{self, Vlans};
-use underpass_netlink::vlan::{self, LOOSE_BINDING, REORDER_HDR};
+use underpass_netlink::vlan::{self, REORDER_HDR};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::change::{change_link, delete_link};
@@ -19,40 +20,14 @@ use super::{Link, LinkKind};
 use crate::Router;
 use crate::events::Cause;
 use crate::save::{Save, Words, protocol};
+use compile::{above, vlans};
+pub use device::Vlan;
 
 /// Flags that a VLAN device does not take over from the link below it.
 const OF_LOWER: u32 = (IFF_UP | IFF_PROMISC | IFF_ALLMULTI | IFF_MASTER | IFF_SLAVE) as u32;
 
 /// `MAX_NEST_DEV`.
 const DEEPEST: usize = 8;
-
-/// What makes a link a VLAN device.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Vlan {
-    /// The link below it.
-    pub lower: u32,
-    /// Its tag, its maps and its flags.
-    pub tag: vlan::Vlan,
-    /// Whether its hardware address is that of the link below it, whatever that becomes: `NET_ADDR_STOLEN`.
-    pub inherits_mac: bool,
-    /// The egress map as the packet path looks priorities up.
-    sorted: Arc<[(u32, u8)]>,
-}
-
-impl Vlan {
-    /// Takes over what a request says.
-    fn change(&mut self, wanted: &vlan::Wanted) {
-        self.tag.change(wanted);
-        let mut sorted: Vec<_> = self.tag.egress.iter().copied().filter(|(_, code)| *code != 0).collect();
-        sorted.sort_unstable();
-        self.sorted = sorted.into();
-    }
-
-    /// Whether it may be up where the link below it is down.
-    const fn is_loose(&self) -> bool {
-        self.tag.flags & LOOSE_BINDING != 0
-    }
-}
 
 /// What a request says of the link that a VLAN device is to be of.
 #[derive(Clone, Copy, Debug)]
@@ -165,15 +140,6 @@ pub(super) fn carrier(router: &Router, old: &Link, new: &Link) -> bool {
     }
 }
 
-/// The VLAN devices of a link, in the order of their tags.
-fn above(router: &Router, lower: u32) -> impl Iterator<Item = (&Link, &Vlan)> {
-    vlans(router).filter(move |(_, vlan)| vlan.lower == lower)
-}
-
-fn vlans(router: &Router) -> impl Iterator<Item = (&Link, &Vlan)> {
-    router.links.iter().filter_map(|link| Some((link, link.vlan.as_deref()?)))
-}
-
 fn indices_above(router: &Router, lower: u32) -> Vec<u32> {
     let mut found: Vec<_> =
         above(router, lower).map(|(link, vlan)| (vlan.tag.protocol, vlan.tag.id, link.index)).collect();
@@ -227,25 +193,6 @@ fn doomed_with(router: &Router, lower: u32) -> Vec<u32> {
     let mut doomed = indices_above(router, lower);
     doomed.extend(vxlan::above(router, lower));
     doomed
-}
-
-/// A VLAN device as the packet path needs it.
-pub(super) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Vlan>> {
-    let vlan = link.vlan.as_ref()?;
-    let vlan::Vlan { protocol, id, flags, ingress, .. } = vlan.tag;
-    Some(Box::new(tables::Vlan {
-        lower: router.links.get(vlan.lower)?.id,
-        protocol,
-        id,
-        keeps_tags: flags & REORDER_HDR == 0,
-        ingress,
-        egress: Arc::clone(&vlan.sorted),
-    }))
-}
-
-/// The VLAN devices of a link as the packet path needs them.
-pub(super) fn compile_above(router: &Router, link: &Link) -> Option<Box<Vlans>> {
-    Vlans::new(above(router, link.index).map(|(link, vlan)| (vlan.tag.protocol, vlan.tag.id, link.id)))
 }
 
 /// A VLAN device as a request makes it, to compare with.

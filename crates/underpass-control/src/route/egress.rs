@@ -2,13 +2,11 @@
 //! `ip_route_output_key_hash_rcu`, `rt6_score_route`.
 
 use super::info::{Info, InfoId};
-use super::lookup::{blackhole_object, type_error, usable, ways_of};
-use super::publish::compile_lookup;
+use super::lookup::{blackhole_object, preferred, type_error, usable};
 use super::published::{Egress, Scope};
 use super::rule::Flow;
 use super::table::{Family, Ids, Prefix, Table};
 use crate::Router;
-use crate::link::tunnel::publish::publish_tunnels_by;
 
 /// By which link packets leave that are looked up so; `None`: by any.
 pub(super) fn egress_of(router: &Router, scope: Scope) -> Option<Egress> {
@@ -73,29 +71,4 @@ pub(super) fn longest(
             Some((found, if spreads { ids.iter().copied().collect() } else { Ids::from_slice(&[first]) }))
         }
     }
-}
-
-/// Of IPv6 routes to a prefix the one that packets take which had better leave by a link: of those of the best metric the
-/// first by the link, or the first.
-pub(super) fn preferred(router: &Router, ids: &[InfoId], link: u32) -> Option<InfoId> {
-    let info = |id: &InfoId| router.routes.infos.get(*id);
-    let best = info(ids.first()?)?.metric;
-    let leads = |id: &&InfoId| {
-        info(id).is_some_and(|info| {
-            info.metric == best && ways_of(router, info).iter().any(|hop| !hop.dead && hop.oif == link)
-        })
-    };
-    ids.iter().find(leads).or(ids.first()).copied()
-}
-
-/// Compiles anew what depends on whether a link is up.
-pub(crate) fn refresh_egress(router: &mut Router, link: u32) {
-    let out = |scope: &Scope| matches!(scope, Scope::Out { link: other, .. } if *other == link);
-    let scopes = router.routes.published.lookups.iter().filter(|(scope, _)| out(scope));
-    let scopes: Vec<_> = scopes.map(|(&scope, &id)| (scope, id)).collect();
-    for (scope, id) in scopes {
-        let lookup = compile_lookup(router, scope);
-        router.engine.set_lookup(id, lookup);
-    }
-    publish_tunnels_by(router, link);
 }

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
-use super::egress::preferred;
 use super::encode::found_hop;
 use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
@@ -281,4 +280,17 @@ pub(crate) fn rule_matches(router: &Router, rule: &Rule, flow: &Flow) -> bool {
         && port(rule.source_port, flow.source_port)
         && port(rule.destination_port, flow.destination_port);
     matches != rule.invert
+}
+
+/// Of IPv6 routes to a prefix the one that packets take which had better leave by a link: of those of the best metric the
+/// first by the link, or the first.
+pub(super) fn preferred(router: &Router, ids: &[InfoId], link: u32) -> Option<InfoId> {
+    let info = |id: &InfoId| router.routes.infos.get(*id);
+    let best = info(ids.first()?)?.metric;
+    let leads = |id: &&InfoId| {
+        info(id).is_some_and(|info| {
+            info.metric == best && ways_of(router, info).iter().any(|hop| !hop.dead && hop.oif == link)
+        })
+    };
+    ids.iter().find(leads).or(ids.first()).copied()
 }

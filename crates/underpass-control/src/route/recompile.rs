@@ -259,3 +259,14 @@ pub(crate) fn vrf_place_changed(router: &mut Router, place: Place) {
         live.vrf_routes.dirty.insert(place);
     }
 }
+
+/// Compiles anew what depends on whether a link is up.
+pub(crate) fn refresh_egress(router: &mut Router, link: u32) {
+    let out = |scope: &Scope| matches!(scope, Scope::Out { link: other, .. } if *other == link);
+    let scopes = router.routes.published.lookups.iter().filter(|(scope, _)| out(scope));
+    let scopes: Vec<_> = scopes.map(|(&scope, &id)| (scope, id)).collect();
+    for (scope, id) in scopes {
+        let lookup = compile_lookup(router, scope);
+        router.engine.set_lookup(id, lookup);
+    }
+}

@@ -15,7 +15,7 @@ use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::fdb::{Entry, LOCAL, Station};
 use crate::l2::{come_in_above, send_by};
-use crate::qos::edit::{insert, remove};
+use crate::qos::edit::{insert, remove, tag_of};
 use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
 use crate::worker::hook::copy;
@@ -352,17 +352,6 @@ fn take_up<const COUNT: bool, T: Trace>(
     }
     let beside = packet.bytes().len().saturating_sub(counted);
     Step::Up(packet, beside)
-}
-
-/// Length of the tag of a frame, if it has one: in Linux it stands beside the frame, and is not counted by a bridge.
-pub(crate) fn tag_of(frame: &[u8]) -> usize {
-    let tags = [ethernet::VLAN, ethernet::SERVICE_VLAN].map(u16::to_be_bytes);
-    let kind = frame.get(ADDRESSES..ADDRESSES + 2);
-    if frame.len() >= ethernet::Header::LEN + TAG && tags.iter().any(|tag| kind == Some(tag)) {
-        TAG
-    } else {
-        0
-    }
 }
 
 /// The ports that a frame goes to of which no entry says where. Linux: `br_flood`.

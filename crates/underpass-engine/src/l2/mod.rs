@@ -7,7 +7,7 @@ pub(crate) mod vlan;
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::kept::give_to_kernel;
-use crate::tables::{Link, LinkId, TunnelId};
+use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::frames::send_frames;
 use crate::worker::metadata::PacketMeta;
@@ -35,13 +35,6 @@ impl Link {
     fn goes_up(&self, frame: &[u8]) -> bool {
         self.bridge_port.is_some() || self.vlans.as_ref().is_some_and(|vlans| vlans.of_frame(frame).is_some())
     }
-}
-
-/// Frames that wait to go into a tunnel, together.
-#[derive(Default)]
-pub(crate) struct IntoTunnel {
-    tunnel: Option<(TunnelId, bool)>,
-    frames: Burst,
 }
 
 /// A frame is sent by a link that is up: by its port, or into the tunnel that it is, with others when [`send_waiting`] says so.

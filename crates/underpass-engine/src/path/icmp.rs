@@ -5,7 +5,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_packet::checksum::Sum;
 use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
@@ -26,7 +25,7 @@ use crate::worker::metadata::{
 };
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
-use crate::worker::view::View;
+use crate::worker::view::{View, egress_of};
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
 const MAX_V6: usize = 1280;
@@ -300,9 +299,6 @@ fn is_own(view: &View<'_>, meta: &PacketMeta, instance: Option<LookupId>, addres
     matches!(action, Some(Action::Local))
 }
 
-/// The look-up of links that are in no VRF, which the control thread makes first.
-pub(crate) const OUTSIDE: LookupId = LookupId(0);
-
 /// Whether an IPv6 address is of another VRF than the link that a packet came in by, or one of the two of none: rules or a
 /// SID have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
 #[cold]
@@ -351,20 +347,6 @@ pub(super) fn way_out(
     sender: IpAddr,
 ) -> Option<LinkId> {
     egress_of(view, rules::action_at(view, meta.packet.bytes(), lookup, sender)?)
-}
-
-/// The link of a route, as far as one of its own packets leaves by it, whatever it gets before it.
-#[cold]
-pub(crate) fn egress_of(view: &View<'_>, action: &Action) -> Option<LinkId> {
-    let link_of = |next_hop| Some(view.tables.next_hop(next_hop, view.guard)?.link);
-    match action {
-        Action::Forward(next_hop) => link_of(*next_hop),
-        Action::OnLink(link) => Some(*link),
-        Action::Tunnel(route) => Some(view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link),
-        Action::Headend(headend) => Some(headend.link),
-        Action::Push(push) => link_of(push.next_hop),
-        _ => None,
-    }
 }
 
 /// The destination of a packet.
@@ -440,22 +422,6 @@ fn write_icmp(message: &mut [u8], kind: [u8; 2], argument: u32) -> Option<()> {
     message.get_mut(2..4)?.fill(0);
     message.get_mut(4..ICMP_LEN)?.copy_from_slice(&argument.to_be_bytes());
     Some(())
-}
-
-/// Fills in the checksum of an ICMPv6 message.
-pub(crate) fn fill_checksum6(header: &ipv6::Header, message: &mut [u8]) {
-    let Some(field) = message.get_mut(2..4) else { return };
-    field.fill(0);
-    let sum = Sum::pseudo_ipv6(header.source, header.destination, protocol::ICMPV6, message.len() as u32);
-    let checksum = sum.add_bytes(message).checksum();
-    message[2..4].copy_from_slice(&checksum.to_be_bytes());
-}
-
-pub(crate) fn fill_checksum4(message: &mut [u8]) {
-    let Some(field) = message.get_mut(2..4) else { return };
-    field.fill(0);
-    let checksum = underpass_packet::checksum::of(message);
-    message[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Takes the headers that this router has put before the packet and into it out again.

@@ -11,8 +11,9 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
 use crate::drops::DropReason;
 use crate::path::icmp::{
     ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, TIMESTAMP_REPLY_V4,
-    TIMESTAMP_V4, fill_checksum4, fill_checksum6, send_generated,
+    TIMESTAMP_V4, send_generated,
 };
+use crate::path::icmp_sum::{fill_checksum4, fill_checksum6};
 use crate::path::ndp::neighbour_solicitation;
 use crate::path::options::Problem;
 use crate::path::reset::{reset4, reset6};
@@ -25,7 +26,7 @@ use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, PacketMeta, UNFINISHED};
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View};
 
 const IGMP: u8 = 2;
 
@@ -127,7 +128,7 @@ fn echo_reply6<const COUNT: bool, T: Trace>(
     let back6 = view.link(back).and_then(|link| link.back6);
     // Linux looks the reply up by the link that has the address.
     if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
-        meta.extra.instance = icmp::OUTSIDE;
+        meta.extra.instance = OUTSIDE;
     }
     if let Some(by) = by {
         if anycast.is_some() {

@@ -5,6 +5,7 @@ pub(crate) mod fragment;
 pub(crate) mod group;
 pub(crate) mod host;
 pub(crate) mod icmp;
+mod icmp_sum;
 pub(crate) mod input;
 pub(crate) mod ioam;
 pub(crate) mod ioam_trace;

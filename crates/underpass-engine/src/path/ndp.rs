@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use underpass_packet::{ethernet, ipv6};
 
-use crate::path::icmp::fill_checksum6;
+use crate::path::icmp_sum::fill_checksum6;
 use crate::path::rules::is_own6;
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::PacketMeta;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6};
 
-use crate::path::icmp::{OUTSIDE, egress_of, fill_checksum4, fill_checksum6};
+use crate::path::icmp_sum::{fill_checksum4, fill_checksum6};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, Link, LinkId, LookupId};
 use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, PacketMeta, UNFINISHED};
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View, egress_of};
 
 /// The source of errors of a router that has no IPv4 address: RFC 7600.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);

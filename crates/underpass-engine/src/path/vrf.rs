@@ -4,7 +4,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::path::icmp::{OUTSIDE, destination_of};
+use crate::path::icmp::destination_of;
 use crate::path::rules;
 use crate::path::source::finish_generated;
 use crate::tables::{Action, ActionId, IntoVrf};
@@ -15,7 +15,7 @@ use crate::worker::metadata::{
 };
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View};
 
 /// Looks a packet up again, in the VRF that a route leads into. `id`: the action that is the route, if it is one.
 ///

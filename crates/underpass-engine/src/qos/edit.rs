@@ -9,6 +9,8 @@ use crate::tables::{MplsEdit, MplsFields, VlanEdit};
 const ETHERNET: usize = ethernet::Header::LEN;
 /// Where the EtherType of a frame is: behind its addresses.
 const ADDRESSES: usize = 12;
+/// Length of a tag.
+const TAG: usize = 4;
 
 fn ethertype(packet: &Packet, at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*packet.bytes().get(at..)?.first_chunk()?))
@@ -32,6 +34,13 @@ pub(crate) fn insert<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8;
     }
     packet.bytes_mut().copy_within(N..N + at, 0);
     put(packet, at, bytes)
+}
+
+/// Length of the tag of a frame, if it has one: in Linux it stands beside the frame, and is not counted by a bridge.
+pub(crate) fn tag_of(frame: &[u8]) -> usize {
+    let tags = [ethernet::VLAN, ethernet::SERVICE_VLAN].map(u16::to_be_bytes);
+    let kind = frame.get(ADDRESSES..ADDRESSES + 2);
+    if frame.len() >= ETHERNET + TAG && tags.iter().any(|tag| kind == Some(tag)) { TAG } else { 0 }
 }
 
 fn set_headless(packet: &mut Packet, ethertype: u16) {

@@ -66,6 +66,9 @@ pub use crate::publish::Guard;
 /// Bits of an [`ActionId`].
 const ACTION_BITS: u32 = 24;
 
+/// The id of an object for which there was no room: names nothing, for ever.
+const NOWHERE: u32 = u32::MAX;
+
 /// Ports of which none has a link.
 fn no_ports() -> Box<[AtomicU32]> {
     (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect()

@@ -112,7 +112,7 @@ impl TcActionKind {
 impl Writer {
     /// Adds the filters of a place. Beyond the room for them the id names nothing.
     pub fn add_hook(&mut self, hook: Hook) -> HookId {
-        let Some((id, _)) = self.hooks.take(&self.retirer) else { return HookId(super::writer::NOWHERE) };
+        let Some((id, _)) = self.hooks.take(&self.retirer) else { return HookId(super::NOWHERE) };
         self.replace_hook(id, Some(hook));
         HookId(id)
     }

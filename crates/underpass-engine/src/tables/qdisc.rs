@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use std::sync::atomic::Ordering;
 
-use super::writer::NOWHERE;
+use super::NOWHERE;
 use super::{HookId, QdiscId, Tables, Writer};
 use crate::counters::{QueueCount, QueueId};
 use crate::limiter::Nanos;

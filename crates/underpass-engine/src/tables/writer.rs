@@ -9,6 +9,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::NOWHERE;
 use super::{
     FouPort, FouPortId, IoamNode, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, QdiscIds, Tables,
     TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
@@ -106,9 +107,6 @@ const COUNTERS: u32 = 1 << 24;
 /// Words reserved for the nodes of forwarding tables, as a power of two: 16 GiB of addresses, of which
 /// as much is memory as there are nodes.
 const ARENA_BITS: u32 = 31;
-
-/// The id of an object for which there was no room: names nothing, for ever.
-pub(super) const NOWHERE: u32 = u32::MAX;
 
 macro_rules! objects {
     (

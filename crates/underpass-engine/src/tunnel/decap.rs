@@ -1,6 +1,6 @@
 //! Out of a tunnel: Linux's `tunnel4_rcv`, `gre_rcv`, `tunnel6_rcv` and what they lead to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::Extensions;
@@ -9,20 +9,17 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::DropReason;
-use crate::path::input::classify;
-use crate::path::ipv4::check as ipv4_check;
-use crate::path::ipv6::check as ipv6_check;
 use crate::qos::OuterKey;
 use crate::tables::{
     Ingress, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind, TunnelRole,
 };
 use crate::trace::{Event, Trace};
+use crate::tunnel::come_out::come_out;
 use crate::tunnel::find::{
     Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, inside_of, is_foreign, is_local4,
     is_refused, is_tunnelled, key_of, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
-use crate::tunnel::hook::note_input;
 use crate::tunnel::outer::GRE;
 use crate::tunnel::outer_fast::OuterFast;
 use crate::tunnel::relay::relay_error;
@@ -377,65 +374,6 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         },
     };
     come_out(path, view, meta, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
-}
-
-/// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
-/// in these tables, if IPv4 and IPv6 are forwarded.
-pub(crate) fn come_out<const COUNT: bool>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    meta: &mut PacketMeta,
-    (lookup, forward4, forward6): (LookupId, bool, bool),
-    inside: InnerProtocol,
-) -> Verdict {
-    note_input(view, &mut meta.packet, Some(meta.ingress));
-    let bytes = meta.packet.bytes();
-    match inside {
-        InnerProtocol::Ip4 => match ipv4_check(bytes) {
-            Ok(checked) => {
-                meta.packet.truncate(checked.len);
-                meta.target4 = checked.destination;
-                let plain = !checked.unusual && forward4;
-                if plain { Verdict::Look4(lookup) } else { Verdict::Unusual }
-            }
-            Err(reason) => Verdict::drop(reason),
-        },
-        InnerProtocol::Ip6 => match ipv6_check(bytes) {
-            Ok(checked) => {
-                meta.packet.truncate(checked.len);
-                meta.target6 = checked.destination;
-                let plain = !checked.unusual && forward6;
-                if plain { Verdict::Look6(lookup) } else { Verdict::Unusual }
-            }
-            Err(reason) => Verdict::drop(reason),
-        },
-        InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
-        InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
-        InnerProtocol::Frame => {
-            if view.link(meta.ingress).is_some_and(|link| link.has_above() || link.to_bridge.is_some()) {
-                return Verdict::Above;
-            }
-            take_frame(path, view, meta)
-        }
-    }
-}
-
-/// The step in which a frame goes on that has come out of a tunnel.
-pub(crate) fn take_frame<const COUNT: bool>(
-    path: &Path<COUNT>,
-    view: &View<'_>,
-    meta: &mut PacketMeta,
-) -> Verdict {
-    let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
-    let (verdict, target, len) = classify(meta.packet.bytes(), link, path.answers);
-    match verdict {
-        Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
-        Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
-        _ => {}
-    }
-    meta.packet.narrow(ethernet::Header::LEN, len);
-    meta.framed();
-    verdict
 }
 
 /// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was

@@ -15,6 +15,7 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
+use crate::tunnel::ends::send_to_ends;
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::hook::{note_input, put_in};
 use crate::tunnel::inside::{Inside, lacks_header};
@@ -24,7 +25,6 @@ use crate::tunnel::outer::{
 };
 use crate::tunnel::outer_address::{is_from_remote, is_own_remote, remote_of, source_of};
 use crate::tunnel::too_long::{comes_through, is_narrow};
-use crate::tunnel::vxlan::send_to_ends;
 use crate::tunnel::{ecn_outside, limit};
 use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;

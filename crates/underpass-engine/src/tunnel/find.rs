@@ -9,7 +9,6 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::group::without_priority;
-use crate::path::icmp::OUTSIDE;
 use crate::path::rules::{self, is_own6};
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
@@ -21,7 +20,7 @@ use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{PacketMeta, TUNNELLED};
 use crate::worker::verdict::Verdict;
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View};
 
 /// What a tunnel is found by.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,30 +1,27 @@
-//! Frames that go into a tunnel in a row, from a bridge or a VLAN device, and that come out of one to a bridge. Linux:
-//! `vxlan_xmit_one`, `gre_tap_xmit`.
+//! Frames that go into a tunnel in a row, from a bridge or a VLAN device. Linux: `vxlan_xmit_one`, `gre_tap_xmit`.
 
 use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::drops::DropReason;
-use crate::l2::go_up;
 use crate::tables::{
     Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL,
-    Link, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
-    TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
+    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE,
+    TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
-use crate::tunnel::decap::take_frame;
 use crate::tunnel::ecn_outside;
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
 use crate::tunnel::outer_address::is_from_remote;
-use crate::tunnel::vxlan::end_of;
+use crate::tunnel::stations::end_of;
 use crate::worker::family::Family;
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
-use crate::worker::path::{Burst, Path, bytes_of};
+use crate::worker::path::{Burst, Path};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -253,29 +250,4 @@ fn send_frame_alone<const COUNT: bool, T: Trace>(
     let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));
     meta.extra.unrouted = unrouted;
     path.slow_path_alone(view, meta, Verdict::FrameInto(id), trace);
-}
-
-/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge; `everywhere` if they go to all others of
-/// it.
-#[inline(never)]
-pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    ((tunnel, link), everywhere): ((&StoredTunnel, &Link), bool),
-    frames: &mut Burst,
-    trace: &mut T,
-) {
-    if frames.is_empty() {
-        return;
-    }
-    let packets = frames.len() as u64;
-    let bytes = bytes_of(frames) - packets * ETHERNET as u64;
-    path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
-    go_up(path, view, (tunnel.link, link, everywhere), frames, trace);
-    for frame in frames.drain(..) {
-        let at = frame.headroom();
-        let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));
-        let verdict = take_frame(path, view, &mut meta);
-        path.slow_path_alone(view, meta, verdict, trace);
-    }
 }

@@ -24,7 +24,7 @@ use crate::tables::{
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
-use crate::tunnel::decap::come_out;
+use crate::tunnel::come_out::come_out;
 use crate::tunnel::encap::{count_refused, encapsulate_in, is_inside, refuse_out};
 use crate::tunnel::find::inside_of;
 use crate::tunnel::inside::{Inside, lacks_header};

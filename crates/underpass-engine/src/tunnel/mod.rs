@@ -1,8 +1,10 @@
 //! IP tunnels: RFC 2003, RFC 2473, RFC 2784, RFC 4213, and foo-over-UDP, as Linux has them.
 
 pub(crate) mod behind;
+pub(crate) mod come_out;
 pub(crate) mod decap;
 pub(crate) mod encap;
+mod ends;
 pub(crate) mod entropy;
 pub(crate) mod find;
 pub(crate) mod fou;
@@ -18,6 +20,7 @@ pub(crate) mod outer_address;
 pub(crate) mod outer_fast;
 pub(crate) mod path_mtu;
 pub(crate) mod relay;
+mod stations;
 pub(crate) mod too_long;
 pub(crate) mod vxlan;
 

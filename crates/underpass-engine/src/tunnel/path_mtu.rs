@@ -7,7 +7,7 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
-use crate::path::icmp::{ECHO_REPLY_V4, ICMP_LEN, OUTSIDE};
+use crate::path::icmp::{ECHO_REPLY_V4, ICMP_LEN};
 use crate::path::rules;
 use crate::tables::{
     Action, Ingress, InnerProtocol, LinkId, LookupId, PathMtu, StoredTunnel, TunnelBound, TunnelKind,
@@ -18,7 +18,7 @@ use crate::tunnel::relay::Relay;
 use crate::tunnel::{limit, relay};
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{PacketMeta, TUNNELLED};
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View};
 
 /// What is reported.
 #[derive(Clone, Copy, PartialEq, Eq)]

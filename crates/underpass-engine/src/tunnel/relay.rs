@@ -9,14 +9,14 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::mpls::error;
-use crate::path::icmp::{OUTSIDE, answer_error, may_answer};
+use crate::path::icmp::{answer_error, may_answer};
 use crate::path::rules;
 use crate::tables::{Action, LinkId, LookupId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::path::Path;
-use crate::worker::view::View;
+use crate::worker::view::{OUTSIDE, View};
 
 /// What is passed on.
 pub(crate) struct Relay<'a> {

@@ -9,11 +9,10 @@ use crate::bpf::programs::Programs;
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
-use crate::l2::IntoTunnel;
 use crate::limiter::{Limiter, Nanos};
 use crate::mpls::MPLS;
 use crate::path::reassembly::Reassembly;
-use crate::tables::{LookupId, Reader, Tables};
+use crate::tables::{LookupId, Reader, Tables, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::state::Hooks;
 use crate::worker::keeper::Keeper;
@@ -72,6 +71,14 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) into_tunnel: IntoTunnel,
     /// How many links above each other the burst has come in by.
     pub(crate) levels: u32,
+}
+
+/// Frames that wait to go into a tunnel, together.
+#[derive(Default)]
+pub(crate) struct IntoTunnel {
+    /// The tunnel, and whether no route may have led them there.
+    pub(crate) tunnel: Option<(TunnelId, bool)>,
+    pub(crate) frames: Burst,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
-use crate::l2::bridge::tag_of;
+use crate::qos::edit::tag_of;
 use crate::tables::{LinkId, QdiscId};
 use crate::worker::view::View;
 

@@ -21,13 +21,14 @@ use crate::path::reassemble::reassemble;
 use crate::path::rules::look_slow;
 use crate::path::source::finish_generated;
 use crate::path::vrf::enter_vrf;
-use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
+use crate::path::{group, ipv4, ipv6, rpl, vrf};
 use crate::srv6::next::Next;
 use crate::srv6::program::run_program;
 use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
-use crate::tunnel::decap::{leave_tunnel, take_frame};
+use crate::tunnel::come_out::take_frame;
+use crate::tunnel::decap::leave_tunnel;
 use crate::tunnel::encap::enter_tunnel;
 use crate::tunnel::fou::take_datagrams;
 use crate::tunnel::hook::{classify_at_tunnel, put_in};
@@ -43,7 +44,7 @@ use crate::worker::neighbour::{leave_on_link, queue_unresolved, unresolved};
 use crate::worker::path::{Path, Waiting};
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Verdict;
-use crate::worker::view::View;
+use crate::worker::view::{View, egress_of};
 use crate::{flow, srv6, tunnel};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -222,7 +223,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (Verdict::Arp, Some(link)) => answer_arp(self, view, meta, link, trace),
             (Verdict::Finish(action), _) => {
                 let route = view.tables.action(action, view.guard);
-                let egress = route.and_then(|route| icmp::egress_of(view, route));
+                let egress = route.and_then(|route| egress_of(view, route));
                 finish_generated(view, meta, egress.unwrap_or(meta.ingress));
                 Verdict::Act(action)
             }

@@ -2,7 +2,7 @@
 
 use crate::hmac::{Check, Require};
 use crate::limiter::Nanos;
-use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, NextHopId, StoredNextHop, Tables};
+use crate::tables::{Action, Guard, Link, LinkId, Lookup, LookupId, NextHopId, StoredNextHop, Tables};
 
 /// What a burst sees: the tables as they are now, and the time.
 pub(crate) struct View<'a> {
@@ -52,9 +52,26 @@ impl<'a> View<'a> {
     }
 }
 
+/// The look-up of links that are in no VRF, which the control thread makes first.
+pub(crate) const OUTSIDE: LookupId = LookupId(0);
+
 impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a StoredNextHop> {
         self.tables.next_hop(id?, self.guard)
+    }
+}
+
+/// The link of a route, as far as one of its own packets leaves by it, whatever it gets before it.
+#[cold]
+pub(crate) fn egress_of(view: &View<'_>, action: &Action) -> Option<LinkId> {
+    let link_of = |next_hop| Some(view.tables.next_hop(next_hop, view.guard)?.link);
+    match action {
+        Action::Forward(next_hop) => link_of(*next_hop),
+        Action::OnLink(link) => Some(*link),
+        Action::Tunnel(route) => Some(view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link),
+        Action::Headend(headend) => Some(headend.link),
+        Action::Push(push) => link_of(push.next_hop),
+        _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use libc::{ENOSPC, NUD_NOARP, NUD_PERMANENT, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH, RTM_NEWNEIGH};
-use underpass_engine::l2::fdb::{EXTERNAL, Entry, Fdb, LOCAL, STATIC, STICKY, Station, USER};
+use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_engine::tables::LinkId;
 use underpass_netlink::{Reply, RequestError};
 
@@ -22,109 +22,6 @@ use crate::events::Cause;
 
 const NDA_FLAGS_EXT: u16 = 15;
 const NTF_STICKY: u8 = 1 << 6;
-
-/// The stations of a bridge, or of a VXLAN, whose entries have the number of another end in the place of a link.
-#[derive(Debug, Default)]
-pub(crate) struct Stations {
-    /// What workers look up, and learn into.
-    pub table: Arc<Fdb>,
-    /// What of it listeners know.
-    known: BTreeMap<Station, Known>,
-    /// Those that were added later have higher numbers.
-    last: u64,
-    /// [`Fdb::changes`] when the table was last read.
-    seen: u32,
-    /// When it was last read, in milliseconds.
-    read: u64,
-    /// What it had at each of its places then: most have that again, and a million are not looked up each time.
-    places: Vec<Option<(LinkId, u8)>>,
-}
-
-/// What listeners know of a station.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    link: LinkId,
-    flags: u8,
-    number: u64,
-}
-
-impl Stations {
-    /// Puts an entry in, or another in its place; whether the table is another one now. `None`: there is no room.
-    fn put(&mut self, station: Station, entry: Entry) -> Option<bool> {
-        let mut grown = false;
-        while !self.table.set(station, entry) {
-            if grown || !self.table.gets_room() {
-                return None;
-            }
-            self.make_again();
-            grown = true;
-        }
-        // What was at its place is not what listeners know now.
-        let place = self.table.place_of(station).and_then(|place| self.places.get_mut(place));
-        place.into_iter().for_each(|seen| *seen = None);
-        self.note(station, entry);
-        Some(grown)
-    }
-
-    /// Listeners hear of an entry.
-    fn note(&mut self, station: Station, entry: Entry) {
-        self.last += 1;
-        let number = self.known.get(&station).map_or(self.last, |known| known.number);
-        self.known.insert(station, Known { link: entry.link, flags: entry.flags, number });
-    }
-
-    /// Puts a larger or a clean table in the place of this one.
-    fn make_again(&mut self) {
-        self.table = Arc::new(self.table.again());
-        self.places.clear();
-    }
-
-    /// Reads what workers have changed since: what listeners are to hear of, in the order in which it was heard, and what has not
-    /// been heard for too long.
-    fn read(&mut self, now: u64, ageing: u64) -> (Vec<(Station, Entry)>, Vec<Station>) {
-        let (mut new, mut old) = (Vec::new(), Vec::new());
-        self.places.resize(self.table.places(), None);
-        for (place, station, entry) in self.table.by_place() {
-            if entry.has_expired(now, ageing) && !entry.is(LOCAL) {
-                old.push(station);
-                continue;
-            }
-            let there = Some((entry.link, entry.flags));
-            match self.places.get_mut(place) {
-                Some(seen) if *seen == there => continue,
-                Some(seen) => *seen = there,
-                None => {}
-            }
-            let known = self.known.get(&station);
-            if known.is_none_or(|known| (known.link, known.flags) != (entry.link, entry.flags)) {
-                new.push((station, entry));
-            }
-        }
-        new.sort_unstable_by_key(|(station, entry)| (entry.heard, *station));
-        new.iter().for_each(|(station, entry)| self.note(*station, *entry));
-        (new, old)
-    }
-
-    /// Takes an entry out.
-    fn remove(&mut self, station: Station) {
-        self.table.remove(station);
-        self.known.remove(&station);
-    }
-
-    /// Those by a link, the last added first, as Linux lists them.
-    pub(super) fn by(&self, link: LinkId) -> Vec<(Station, Entry)> {
-        let mut found: Vec<_> = self.known.iter().filter(|(_, known)| known.link == link).collect();
-        found.sort_unstable_by_key(|(_, known)| std::cmp::Reverse(known.number));
-        found.into_iter().filter_map(|(station, _)| Some((*station, self.table.find(*station)?))).collect()
-    }
-}
-
-/// How many stations a bridge has learned.
-pub(in crate::link) fn count_learned(router: &Router, bridge: u32) -> u32 {
-    let stations = router.stations.get(&bridge);
-    let known = stations.iter().flat_map(|stations| stations.known.values());
-    known.filter(|known| known.flags & (LOCAL | STATIC | USER | EXTERNAL) == 0).count() as u32
-}
 
 pub(in crate::link) fn now(router: &Router) -> u64 {
     router.packet_time() / 1_000_000
@@ -376,6 +273,7 @@ fn notify(router: &mut Router, cause: Cause, kind: u16, bridge: u32, station: St
 
 #[cfg(test)]
 mod tests {
+    use super::super::stations::Stations;
     use super::*;
 
     /// Of a station that a request moves, and then a frame moves back, listeners hear twice.

@@ -14,7 +14,7 @@ use underpass_netlink::tunnel::{
     Kind, bareudp,
 };
 
-use super::{Tunnel, geneve, vxlan};
+use super::{Tunnel, overlay};
 use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
@@ -353,7 +353,7 @@ pub(super) fn compile_tunnel(
             (None, None) => parameters.pmtudisc,
         },
         ignore_df: match &parameters.geneve {
-            Some(geneve) => geneve::ignores_df(parameters, geneve),
+            Some(geneve) => overlay::ignores_df(parameters, geneve),
             None => parameters.ignore_df || parameters.bare.is_some() || parameters.vxlan.is_some(),
         },
         encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
@@ -362,13 +362,13 @@ pub(super) fn compile_tunnel(
         allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
         udp: match (&parameters.bare, &parameters.vxlan, &parameters.geneve) {
             (Some(bare), ..) => Some(bare_udp(bare, parameters)),
-            (_, Some(vxlan), _) => Some(vxlan::udp(vxlan, parameters.remote.is_ipv6())),
-            (.., Some(geneve)) => Some(geneve::udp(geneve)),
+            (_, Some(vxlan), _) => Some(overlay::vxlan_udp(vxlan, parameters.remote.is_ipv6())),
+            (.., Some(geneve)) => Some(overlay::geneve_udp(geneve)),
             (None, None, None) => udp(&tunnel.encap, parameters.kind.ipv6()),
         },
-        vxlan: vxlan::compile(parameters),
+        vxlan: overlay::vxlan(parameters),
         behind: None,
-        geneve: geneve::compile(parameters),
+        geneve: overlay::geneve(parameters),
         sixrd: six_rd(tunnel),
         via,
         underlay: underlay_lookup(router, parameters.link),

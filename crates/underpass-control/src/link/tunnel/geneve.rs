@@ -1,29 +1,26 @@
 //! Geneve devices: what a request makes of one, and what the packet path has of it. Linux: `drivers/net/geneve.c`.
 
 use libc::EBUSY;
-use underpass_engine::tables::{self, SourcePort, TunnelUdp};
 use underpass_netlink::tunnel::geneve::DontFragment;
 use underpass_netlink::tunnel::{self, Geneve, Kind};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::underlay::underlay_link;
-use super::{ETHERNET, LEAST, LEAST6, MOST, Tunnel, UDP, save};
+use super::words::{tos, ttl};
+use super::{ETHERNET, LEAST, LEAST6, MOST, OVERLAY, Tunnel};
 use crate::Router;
 use crate::link::Link;
 use crate::save::Words;
 
-/// Bytes of the headers of UDP and of Geneve: `GENEVE_BASE_HLEN`.
-pub(super) const HEADERS: u32 = UDP + 8;
-
 /// Bytes before the packet inside as Linux counts them, an Ethernet header among them whether there is one or not.
 const fn overhead(parameters: &tunnel::Tunnel) -> u32 {
-    parameters.ip_length() + HEADERS + ETHERNET
+    parameters.ip_length() + OVERLAY + ETHERNET
 }
 
 /// The highest MTU that a device may be made with; one that is higher than that of the device is lowered.
 pub(crate) fn first_max_mtu(link: &Link) -> Option<u32> {
     let tunnel = link.tunnel.as_ref()?;
-    tunnel.parameters.geneve.map(|_| MOST - HEADERS - ETHERNET)
+    tunnel.parameters.geneve.map(|_| MOST - OVERLAY - ETHERNET)
 }
 
 /// A device that a request describes. Linux: `geneve_configure`.
@@ -77,36 +74,13 @@ pub(super) fn change(
     Ok(Link { mtu, tunnel: Some(Box::new(new)), ..link.clone() })
 }
 
-/// What makes outer packets UDP datagrams. Linux: `geneve_xmit_skb`, which has flows distinguished by all source ports.
-pub(super) const fn udp(geneve: &Geneve) -> TunnelUdp {
-    TunnelUdp {
-        gue: false,
-        source_port: SourcePort::Flow { first: 1, last: u16::MAX },
-        destination_port: geneve.port,
-        checksum: geneve.checksum,
-        remote_checksum: false,
-    }
-}
-
-/// Whether Don't Fragment of what is inside counts for nothing. Without a frame Linux looks for an EtherType where there
-/// is none.
-pub(super) fn ignores_df(parameters: &tunnel::Tunnel, geneve: &Geneve) -> bool {
-    geneve.dont_fragment != DontFragment::Inherit || parameters.kind == Kind::GeneveIp
-}
-
-/// What the packet path has of a device.
-pub(super) fn compile(parameters: &tunnel::Tunnel) -> Option<tables::Geneve> {
-    let Geneve { vni, takes_unsummed6, .. } = parameters.geneve?;
-    Some(tables::Geneve { vni, takes_unsummed: takes_unsummed6 })
-}
-
 /// The words of a device.
 pub(super) fn words(words: &mut Words, parameters: &tunnel::Tunnel, geneve: &Geneve) {
     let Geneve { vni, port, label, ttl_inherit, dont_fragment, checksum, takes_unsummed6 } = geneve;
-    let tunnel::Tunnel { kind, remote, ttl, tos, .. } = parameters;
+    let tunnel::Tunnel { kind, remote, .. } = parameters;
     words.pair("id", vni).pair("remote", remote).pair("dstport", port);
-    save::ttl(words, *ttl_inherit, *ttl);
-    save::tos(words, *tos);
+    ttl(words, *ttl_inherit, parameters.ttl);
+    tos(words, parameters.tos);
     let dont_fragment = match dont_fragment {
         DontFragment::Unset => "unset",
         DontFragment::Set => "set",

@@ -51,8 +51,8 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
     let (via, next_hop) = underlay(router, &tunnel.parameters);
     let old = router.tunnels.by_link.get(&index).map(|published| published.compiled.remote);
-    vxlan::follow(router, index, old, &tunnel.parameters);
-    let behind = vxlan::compile_ends(router, index, &tunnel.parameters);
+    vxlan::fdb::follow(router, index, old, &tunnel.parameters);
+    let behind = vxlan::fdb::compile_ends(router, index, &tunnel.parameters);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
     let source = srv6l2::source(router, &tunnel.parameters, behind.as_ref()).unwrap_or(compiled.source);
     let compiled = underpass_engine::tables::Tunnel { behind, source, ..compiled };

@@ -20,7 +20,7 @@ const FLOW_LABEL: u32 = 0xf_ffff;
 pub(crate) fn first(router: &Router, link: &Link, tunnel: &Tunnel) -> Link {
     let parameters = &tunnel.parameters;
     let first = Link::new(link.index, link.name.clone(), link.kind, link.mac);
-    let made = super::request::measured(router, first, tunnel);
+    let made = super::measure::measured(router, first, tunnel);
     let flags = if tunnel.fallback { first_flags(parameters) as u32 } else { made.flags };
     Link { flags, ..made }
 }
@@ -112,7 +112,7 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
             0 => words.pair("ttl", "inherit"),
             ttl => words.pair("ttl", ttl),
         };
-        self::tos(&mut words, tos);
+        super::words::tos(&mut words, tos);
         words.add(if pmtudisc { "pmtudisc" } else { "nopmtudisc" });
         words.when(ignore_df, "ignore-df");
     }
@@ -142,23 +142,6 @@ pub(crate) fn kind_words(save: &mut Save<'_>, name: &str, tunnel: &Tunnel) -> Wo
     }
     encap_words(save, &mut words, name, encap);
     words
-}
-
-/// The TTL of a kind that can have the host's.
-pub(super) fn ttl(words: &mut Words, inherits: bool, ttl: u8) {
-    match (inherits, ttl) {
-        (true, _) => words.pair("ttl", "inherit"),
-        (false, 0) => words.pair("ttl", "auto"),
-        (false, ttl) => words.pair("ttl", ttl),
-    };
-}
-
-/// The TOS over IPv4, or of a kind that has one over IPv6 too.
-pub(super) fn tos(words: &mut Words, tos: u8) {
-    match tos {
-        1 => words.pair("tos", "inherit"),
-        tos => words.pair("tos", format_args!("{tos:#x}")),
-    };
 }
 
 /// One direction of a GRE tunnel: `i` or `o`.

@@ -3,24 +3,19 @@
 pub(crate) mod fdb;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use libc::{EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV};
-use underpass_engine::tables::{self, SourcePort, TunnelUdp};
 use underpass_netlink::tunnel::{self, Kind, Vxlan, check_ethernet};
 use underpass_netlink::{Attribute, RequestError};
 
-use super::{LEAST, MOST, Tunnel, UDP, save};
+use super::words::{tos, ttl};
+use super::{LEAST, MOST, Tunnel};
 use crate::Router;
 use crate::link::Link;
-use crate::route::publish::own_lookup;
 use crate::save::{Save, Words};
 
 /// Seconds after which Linux forgets a station that it has learned, unless told otherwise: `FDB_AGE_DEFAULT`.
 const AGEING: u32 = 300;
-
-/// Bytes of the headers of UDP and of VXLAN.
-pub(super) const HEADERS: u32 = UDP + 8;
 
 /// The other end of this number, of the stations of a link that has other ends.
 pub(in crate::link) fn end(router: &Router, link: u32, number: u32) -> Option<IpAddr> {
@@ -132,63 +127,10 @@ pub(in crate::link) fn above(router: &Router, lower: u32) -> impl Iterator<Item 
     router.links.iter().filter(of).map(|link| link.index)
 }
 
-/// What makes outer packets UDP datagrams. Linux: `udp_flow_src_port`.
-pub(super) fn udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
-    let (first, last) = vxlan.source_ports;
-    TunnelUdp {
-        gue: false,
-        source_port: if first < last { SourcePort::Flow { first, last } } else { SourcePort::LOCAL },
-        destination_port: vxlan.port,
-        checksum: if six { !vxlan.unsummed6 } else { vxlan.checksum },
-        remote_checksum: false,
-    }
-}
-
-/// A device with other ends is made, or has another end as its own: `old` was that of what the packet path has of it.
-pub(super) fn follow(router: &mut Router, link: u32, old: Option<IpAddr>, parameters: &tunnel::Tunnel) {
-    if has_ends(parameters) {
-        let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
-        router.stations.entry(link).or_default();
-        router.tunnels.others.entry(link).or_default();
-        fdb::set_default(router, link, old.and_then(named), named(parameters.remote));
-    }
-}
-
-/// Whether stations are behind other ends of a device: of a VXLAN, or an `srv6l2`.
-pub(in crate::link) fn has_ends(parameters: &tunnel::Tunnel) -> bool {
-    parameters.vxlan.is_some() || parameters.kind == Kind::Srv6L2
-}
-
 /// For how many seconds an entry of a station lasts that was learned, or that a request says may age.
 pub(in crate::link) fn ageing(parameters: &tunnel::Tunnel) -> Option<u32> {
     let own = parameters.vxlan.map(|vxlan| vxlan.ageing);
     own.or((parameters.kind == Kind::Srv6L2).then_some(AGEING))
-}
-
-/// What makes a tunnel a VXLAN, if it is one.
-pub(super) fn compile(parameters: &tunnel::Tunnel) -> Option<tables::Vxlan> {
-    let vxlan = parameters.vxlan?;
-    Some(tables::Vxlan { vni: vxlan.vni, takes_unsummed: vxlan.takes_unsummed6 })
-}
-
-/// What the packet path has of the other ends of a link's device.
-pub(super) fn compile_ends(
-    router: &mut Router,
-    link: u32,
-    parameters: &tunnel::Tunnel,
-) -> Option<tables::Behind> {
-    let ageing = ageing(parameters)?;
-    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
-    let lookup = own_lookup(router, None);
-    let others = router.tunnels.others.get(&link).into_iter().flatten();
-    Some(tables::Behind {
-        stations: Arc::clone(&router.stations.get(&link)?.table),
-        ends: Arc::clone(&router.tunnels.ends),
-        others: others.map(|(end, _)| *end).collect(),
-        lookup,
-        learns: parameters.vxlan.is_some_and(|vxlan| vxlan.learning),
-        ageing: u64::from(ageing) * 1000,
-    })
 }
 
 /// The words of a device.
@@ -206,15 +148,15 @@ pub(super) fn words(names: &mut Save<'_>, words: &mut Words, parameters: &tunnel
         unsummed6,
         takes_unsummed6,
     } = vxlan;
-    let tunnel::Tunnel { link, local, remote, ttl, tos, .. } = parameters;
+    let tunnel::Tunnel { link, local, remote, .. } = parameters;
     words.pair("id", vni);
     words.some("local", (!local.is_unspecified()).then_some(local));
     words.some("remote", (!remote.is_unspecified()).then_some(remote));
     words.some("dev", (*link != 0).then(|| names.name(*link)));
     words.pair("dstport", port);
     words.some("srcport", (*last != 0).then_some(format_args!("{first} {last}")));
-    save::ttl(words, *ttl_inherit && *ttl == 0, *ttl);
-    save::tos(words, *tos);
+    ttl(words, *ttl_inherit && parameters.ttl == 0, parameters.ttl);
+    tos(words, parameters.tos);
     words.pair("df", if *dont_fragment { "set" } else { "unset" });
     words.some("flowlabel", (*label != 0).then_some(format_args!("{label:#x}")));
     words.add(if *learning { "learning" } else { "nolearning" });

@@ -2,13 +2,15 @@
 //! `vxlan_fdb_delete`, `vxlan_fdb_dump` in `drivers/net/vxlan/vxlan_core.c`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use libc::{
     EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP, NTF_EXT_LEARNED, NUD_NOARP, NUD_PERMANENT,
     NUD_REACHABLE, RTM_DELNEIGH, RTM_NEWNEIGH,
 };
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, Station, USER};
-use underpass_engine::tables::LinkId;
+use underpass_engine::tables::{Behind, LinkId};
+use underpass_netlink::tunnel;
 use underpass_netlink::{Replies, RequestError};
 
 use super::super::publish::publish_tunnel;
@@ -17,6 +19,7 @@ use crate::events::Cause;
 use crate::link::Link;
 use crate::link::bridge::fdb::request::Wanted;
 use crate::link::bridge::fdb::{Told, now, put, remove, remove_all};
+use crate::route::publish::own_lookup;
 use crate::save::{Save, Words, mac};
 use crate::{Request, Router};
 
@@ -144,9 +147,44 @@ fn other(router: &Router, link: u32, (end, flags): (IpAddr, u8)) -> (Told, Entry
     (Told::behind(router, link, end), entry)
 }
 
+/// What the packet path has of the other ends of a link's device.
+pub(in crate::link::tunnel) fn compile_ends(
+    router: &mut Router,
+    link: u32,
+    parameters: &tunnel::Tunnel,
+) -> Option<Behind> {
+    let ageing = super::ageing(parameters)?;
+    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
+    let lookup = own_lookup(router, None);
+    let others = router.tunnels.others.get(&link).into_iter().flatten();
+    Some(Behind {
+        stations: Arc::clone(&router.stations.get(&link)?.table),
+        ends: Arc::clone(&router.tunnels.ends),
+        others: others.map(|(end, _)| *end).collect(),
+        lookup,
+        learns: parameters.vxlan.is_some_and(|vxlan| vxlan.learning),
+        ageing: u64::from(ageing) * 1000,
+    })
+}
+
+/// A device with other ends is made, or has another end as its own: `old` was that of what the packet path has of it.
+pub(in crate::link::tunnel) fn follow(
+    router: &mut Router,
+    link: u32,
+    old: Option<IpAddr>,
+    parameters: &tunnel::Tunnel,
+) {
+    if parameters.has_ends() {
+        let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
+        router.stations.entry(link).or_default();
+        router.tunnels.others.entry(link).or_default();
+        set_default(router, link, old.and_then(named), named(parameters.remote));
+    }
+}
+
 /// A device is made, or has another end as its own: that is for all else, in the place of the one that it had. Linux:
 /// `vxlan_changelink`.
-pub(super) fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<IpAddr>) {
+fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<IpAddr>) {
     if old == new {
         return;
     }

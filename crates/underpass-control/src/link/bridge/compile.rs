@@ -1,0 +1,51 @@
+//! A bridge and its ports, compiled for the packet path.
+
+use std::sync::Arc;
+
+use underpass_engine::tables::{self, PortState};
+use underpass_netlink::bridge::{
+    BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, MCAST_FLOOD,
+};
+
+use crate::Router;
+use crate::link::Link;
+
+/// The bridge that a link is a port of.
+pub(in crate::link) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
+    router.links.get(master?).filter(|link| link.bridge.is_some())
+}
+
+/// A bridge as the packet path needs it.
+pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Bridge>> {
+    let bridge = link.bridge.as_ref()?;
+    let settings = &bridge.settings;
+    Some(Box::new(tables::Bridge {
+        ports: router.links.slaves(link.index).map(|port| port.id).collect(),
+        fdb: router.stations.get(&link.index).map(|stations| Arc::clone(&stations.table)).unwrap_or_default(),
+        ageing: u64::from(settings.ageing_time) * 10,
+        group_forward: settings.forwards(),
+        filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
+    }))
+}
+
+/// A port of a bridge as the packet path needs it.
+pub(in crate::link) fn compile_port(router: &Router, link: &Link) -> Option<Box<tables::BridgePort>> {
+    let port = link.bridge_port.as_ref()?;
+    let master = bridge_of(router, link.master)?;
+    let filters = master.bridge.as_ref().is_some_and(|bridge| bridge.settings.vlan_filtering);
+    let settings = &port.settings;
+    Some(Box::new(tables::BridgePort {
+        bridge: master.id,
+        state: match settings.state {
+            LEARNING => PortState::Learning,
+            FORWARDING => PortState::Forwarding,
+            _ => PortState::Closed,
+        },
+        learns: settings.has(LEARNS),
+        floods: [FLOOD, MCAST_FLOOD, BCAST_FLOOD].map(|switch| settings.has(switch)),
+        hairpin: settings.has(HAIRPIN),
+        isolated: settings.has(ISOLATED),
+        group_forward: settings.group_fwd_mask,
+        vlans: filters.then(|| port.vlans.compile()),
+    }))
+}
