@@ -11,18 +11,19 @@ use std::{
 
 use nix::{
     sched::{CloneFlags, setns},
-    sys::signal::Signal,
+    sys::signal::{SigSet, Signal},
 };
 
 /// Makes `command` start in `namespace`, in a process group of its own; `end` is sent to it when the thread
-/// that starts it ends.
+/// that starts it ends. It takes every signal, also those that the thread holds back.
 pub fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
     command.process_group(0);
-    // SAFETY: between fork and exec the closure makes two system calls and touches no memory but its own: it
+    // SAFETY: between fork and exec the closure makes three system calls and touches no memory but its own: it
     // allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
             setns(&*namespace, CloneFlags::CLONE_NEWNET)?;
+            SigSet::empty().thread_set_mask()?;
             match libc::prctl(libc::PR_SET_PDEATHSIG, end as libc::c_ulong) {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),

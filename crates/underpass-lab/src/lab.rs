@@ -2,10 +2,12 @@
 
 mod all;
 mod fou;
+mod kept;
 mod l3vpn;
 mod meter;
 mod mpls;
 mod police;
+mod run;
 mod soak;
 mod stream;
 
@@ -26,6 +28,8 @@ use underpass_daemon::testbed;
   underpass lab fou               # TCP through tunnels, with and without foo-over-UDP
   underpass lab police            # a container's packets, policed and shaped: packets/s, accuracy
   underpass lab all               # all five experiments; writes docs/experiments.md
+  underpass lab run lab.yaml      # the network of a file, and its checks
+  underpass lab evpn              # EVPN over VXLAN, configured by FRR
   underpass lab soak              # an hour of traffic, changes and faults, then checks")]
 pub struct Args {
     #[command(subcommand)]
@@ -46,6 +50,10 @@ enum Network {
     Fou(fou::Args),
     /// Ingress limits by police, by ifb with HTB, and by HTB alone: packets per second, and how exact the rates are
     Police(police::Args),
+    /// Any network: hosts and routers, links, FRR and checks, as a file describes them
+    Run(run::Args),
+    /// EVPN over VXLAN: two leaves and a spine with FRR, two tenants with the same addresses, a host that moves
+    Evpn(run::Options),
     /// Run all five experiments and write a page with their tables and plots beside the published figures
     All(all::Args),
     /// Run mixed traffic, changes and faults, then check memory, queues and counters
@@ -63,6 +71,8 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::Mpls(args) => mpls::measure(&program, args)?,
         Network::Fou(args) => fou::measure(&program, args)?,
         Network::Police(args) => police::measure(&program, args)?,
+        Network::Run(args) => run::run(&program, args)?,
+        Network::Evpn(options) => run::evpn(&program, options)?,
         Network::All(args) => all::write(&program, args)?,
         Network::Soak(args) => soak::run(&program, args)?,
     }

@@ -7,7 +7,7 @@
 mod namespace;
 mod router;
 
-pub use namespace::{Namespace, Outcome, join};
+pub use namespace::{Namespace, Outcome, finish, join};
 pub use router::{Client, Router};
 
 /// Whether this process may make network namespaces: it is root.

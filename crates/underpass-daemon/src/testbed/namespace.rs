@@ -23,7 +23,7 @@ use nix::{
 use crate::child;
 
 /// How long a line may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A network namespace. It goes, with its devices, when this is dropped and no process is left in it.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl Namespace {
     pub fn outcome(&self, lines: &str) -> anyhow::Result<Outcome> {
         let mut command = self.command("sh");
         command.args(["-ec", lines]);
-        finish(&mut command).with_context(|| format!("in {}: {}", self.name, brief(lines)))
+        finish(&mut command, PATIENCE).with_context(|| format!("in {}: {}", self.name, brief(lines)))
     }
 
     /// How many packets a device of it has received.
@@ -158,11 +158,14 @@ pub fn join(one: &Namespace, first: &str, other: &Namespace, second: &str) -> an
 }
 
 /// Runs a command that reads nothing, to its end.
-pub(super) fn finish(command: &mut Command) -> anyhow::Result<Outcome> {
+///
+/// # Errors
+/// It cannot be started, or does not end within `patience`: with what it printed.
+pub fn finish(command: &mut Command, patience: Duration) -> anyhow::Result<Outcome> {
     let mut printed = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed.try_clone()?);
     let mut child = command.spawn()?;
-    let ended = wait(&mut child, PATIENCE);
+    let ended = wait(&mut child, patience);
     // What it left in the background too.
     if !matches!(ended, Ok(Some(_))) {
         let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
@@ -174,7 +177,7 @@ pub(super) fn finish(command: &mut Command) -> anyhow::Result<Outcome> {
     let output = String::from_utf8_lossy(&bytes).into_owned();
     match ended? {
         Some(status) => Ok(Outcome { status: number(status), output }),
-        None => bail!("no end after {} s\n{}", PATIENCE.as_secs(), output.trim_end()),
+        None => bail!("no end after {} s\n{}", patience.as_secs(), output.trim_end()),
     }
 }
 

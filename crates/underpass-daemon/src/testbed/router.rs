@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::namespace::{Namespace, Outcome, brief, finish, number, wait};
+use super::namespace::{self, Namespace, Outcome, brief, finish, number, wait};
 use crate::live::Stats;
 
 /// How long a router may take until it is ready, with what it may have to restore.
@@ -62,7 +62,8 @@ impl Client {
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let mut command = self.namespace.command(&self.program);
         clean(&mut command).args(["stats", "--json"]);
-        let printed = finish(&mut command)?.success("underpass stats", self.namespace.name())?;
+        let printed =
+            finish(&mut command, namespace::PATIENCE)?.success("underpass stats", self.namespace.name())?;
         serde_json::from_str(&printed).context("underpass stats --json")
     }
 
@@ -73,7 +74,8 @@ impl Client {
     pub fn outcome(&self, lines: &str) -> anyhow::Result<Outcome> {
         let mut command = self.command("sh");
         command.args(["-ec", lines]);
-        finish(&mut command).with_context(|| format!("in {}: {}", self.namespace.name(), brief(lines)))
+        finish(&mut command, namespace::PATIENCE)
+            .with_context(|| format!("in {}: {}", self.namespace.name(), brief(lines)))
     }
 }
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use nix::sys::signal::{SigSet, Signal};
 use underpass_daemon::testbed::{Namespace, Router, join};
 
+use super::kept::{Names, Signals};
 use underpass_daemon::output::print;
 
 macro_rules! script {
@@ -214,46 +214,16 @@ impl Lab {
 
     /// Gives the namespaces names until a signal comes.
     fn keep(&self) -> anyhow::Result<()> {
-        let mut signals = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            signals.add(signal);
-        }
-        signals.thread_block()?;
-        let names = Names::give(&self.namespaces)?;
+        let mut signals = Signals::block()?;
+        let names = Names::give(&self.namespaces, "lab")?;
         print(&format!(
             "\n== kept, until Ctrl-C ==\n\
              ip netns exec lab-a1 ping 10.2.0.2\n\
              ip netns exec lab-pe1 underpass exec -- ip -6 -s route show\n\
              namespaces: {}\n",
-            names.0.join(" ")
+            names.all().join(" ")
         ))?;
-        signals.wait()?;
-        Ok(())
-    }
-}
-
-/// Names of namespaces for `ip netns`; they go when this is dropped.
-struct Names(Vec<String>);
-
-impl Names {
-    fn give(namespaces: &[Namespace]) -> anyhow::Result<Self> {
-        let mut names = Self(Vec::new());
-        for namespace in namespaces {
-            let name = format!("lab-{}", namespace.name());
-            namespace.run(&format!("ip netns attach {name} $$")).with_context(|| {
-                format!("is a lab of another time still there? `ip netns del {name}` removes the name")
-            })?;
-            names.0.push(name);
-        }
-        Ok(names)
-    }
-}
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = std::process::Command::new("ip").args(["netns", "del", name]).status();
-        }
+        signals.wait()
     }
 }
 

@@ -1,0 +1,226 @@
+//! `underpass lab run`: a network that a file describes, and its checks.
+
+mod check;
+mod evpn;
+mod file;
+mod frr;
+mod node;
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, bail};
+use tempfile::TempDir;
+use underpass_daemon::{output::print, testbed::join};
+
+use super::kept::{Names, Signals};
+pub use evpn::run as evpn;
+use file::Topology;
+use frr::Installation;
+use node::{Node, last_lines};
+
+/// A network from a file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass lab run examples/lab-small/lab.yaml          # build it, check it, remove it
+  underpass lab run examples/lab-small/lab.yaml --keep   # and leave it running until Ctrl-C
+  underpass lab run lab.yaml --frr target/newer          # with the FRR of another Debian
+
+A file:
+  topology:
+    nodes:
+      h1: {kind: host, exec: [ip link set eth0 up, ip addr add 10.0.0.2/24 dev eth0]}
+      r1: {kind: router, exec: [ip link set left up, ip addr add 10.0.0.1/24 dev left]}
+    links:
+      - endpoints: [\"h1:eth0\", \"r1:left\"]
+  checks:
+    - {node: h1, exec: ping -c 1 10.0.0.1, text: 1 received, within: 10}
+
+docs/lab.md describes the format.")]
+pub struct Args {
+    /// The topology: nodes, links and checks, as docs/lab.md describes them
+    file: PathBuf,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What is the same for every network of a file.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Keep it running until Ctrl-C, also if a check fails; print how to enter its nodes
+    #[arg(long)]
+    keep: bool,
+    /// Take FRR from this unpacked /usr, as scripts/newer-tools.sh makes one
+    #[arg(long, value_name = "DIR")]
+    frr: Option<PathBuf>,
+}
+
+/// Builds the network of a file, checks it, and removes it.
+///
+/// # Errors
+/// What is wrong with the file; a line of a node, or a check, that does not come out as it has to.
+pub fn run(program: &Path, args: &Args) -> anyhow::Result<()> {
+    show(program, &Topology::read(&args.file)?, &args.options)
+}
+
+fn show(program: &Path, topology: &Topology, options: &Options) -> anyhow::Result<()> {
+    let mut signals = Signals::block()?;
+    let lab = Lab::build(program, topology, options, &mut signals)?;
+    let checked = lab.check(topology, &mut signals);
+    if options.keep {
+        if let Err(error) = &checked {
+            print(&format!("\n{error:#}\n"))?;
+        }
+        lab.keep(topology, &mut signals)?;
+    }
+    lab.stop()?;
+    checked?;
+    print("\nTorn down: every router ended by itself, nothing is left.\n")?;
+    Ok(())
+}
+
+/// The running network.
+struct Lab {
+    /// In the order of the file.
+    nodes: Vec<Node>,
+    directory: TempDir,
+}
+
+impl Lab {
+    fn build(
+        program: &Path,
+        topology: &Topology,
+        options: &Options,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Self> {
+        let wants_frr = topology.nodes.iter().any(|node| node.frr.is_some());
+        let installation =
+            wants_frr.then(|| Installation::find(program, options.frr.as_deref())).transpose()?;
+        let directory = tempfile::Builder::new().prefix("underpass-lab-").tempdir()?;
+        // FRR's daemons are not root.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        let programs = directory.path().join("bin");
+        fs::create_dir(&programs)?;
+        symlink(program, programs.join("underpass"))?;
+        let mut lab = Self { nodes: Vec::new(), directory };
+        for node in &topology.nodes {
+            lab.nodes.push(Node::new(node, lab.directory.path(), &topology.directory)?);
+        }
+        for link in &topology.links {
+            lab.join(topology, link)?;
+        }
+        print(&format!("== {} ==\n{}", topology.name, described(topology)))?;
+        let pairs = || topology.nodes.iter().enumerate();
+        for (at, node) in pairs() {
+            signals.none_has_come()?;
+            lab.nodes[at].start(node, program)?;
+        }
+        for (at, node) in pairs() {
+            signals.none_has_come()?;
+            let configured = lab.nodes[at].configure(node, topology);
+            configured.map_err(|error| anyhow!("{error:#}{}", lab.nodes[at].log()))?;
+        }
+        if let Some(installation) = &installation {
+            print(&format!("FRR {}\n", installation.version))?;
+            for (at, node) in pairs() {
+                lab.nodes[at].start_frr(node, installation, program)?;
+            }
+            for (at, node) in pairs() {
+                signals.none_has_come()?;
+                lab.nodes[at].configure_frr(node)?;
+            }
+        }
+        Ok(lab)
+    }
+
+    fn join(&self, topology: &Topology, link: &file::Link) -> anyhow::Result<()> {
+        let [one, other] = &link.ends;
+        let (first, second) = (&self.nodes[one.node].namespace, &self.nodes[other.node].namespace);
+        let joined = join(first, &one.device, second, &other.device);
+        joined.with_context(|| topology.at(link.number))?;
+        for (namespace, end) in [(first, one), (second, other)] {
+            if let Some(mtu) = link.mtu {
+                let set = namespace.run(&format!("ip link set {} mtu {mtu}", end.device));
+                set.with_context(|| topology.at(link.number))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, topology: &Topology, signals: &mut Signals) -> anyhow::Result<()> {
+        let start = Instant::now();
+        for (number, check) in topology.checks.iter().enumerate() {
+            signals.none_has_come()?;
+            if let Some(name) = &check.name {
+                print(&format!("\n== {name} ==\n"))?;
+            }
+            let node = &self.nodes[check.node];
+            let name = node.namespace.name();
+            let sign = if node.router.is_some() { '#' } else { '$' };
+            print(&format!("{name}{sign} {}\n", check.line.text.trim_end()))?;
+            let result = check::run(check, node, signals)?;
+            print(&last_lines(&result.output, 40))?;
+            if let Some(wrong) = result.wrong {
+                let logs: String = self.nodes.iter().map(Node::log).collect();
+                bail!(
+                    "{}: check {} of {} does not hold after {:.1} s: in {name}: {wrong}{}{logs}",
+                    topology.at(check.line.number),
+                    number + 1,
+                    topology.checks.len(),
+                    result.took.as_secs_f64(),
+                    if logs.is_empty() { "" } else { "\n" },
+                );
+            }
+            if result.took > Duration::from_secs(1) {
+                print(&format!("    holds after {:.1} s\n", result.took.as_secs_f64()))?;
+            }
+        }
+        let checks = topology.checks.len();
+        print(&format!("\nAll {checks} checks hold, after {:.1} s.\n", start.elapsed().as_secs_f64()))?;
+        Ok(())
+    }
+
+    /// Gives the namespaces names until a signal comes.
+    fn keep(&self, topology: &Topology, signals: &mut Signals) -> anyhow::Result<()> {
+        let namespaces = self.nodes.iter().map(|node| &node.namespace);
+        let _names = Names::give(namespaces, &topology.name)?;
+        let mut told = String::from("\n== kept, until Ctrl-C ==\nA shell in a node, or a command behind:\n");
+        for node in &self.nodes {
+            let name = node.namespace.name();
+            let enter = self.directory.path().join(format!("enter-{name}"));
+            node.write_enter(&enter, &format!("{}-{name}", topology.name))?;
+            told += &format!("  {}\n", enter.display());
+        }
+        print(&told)?;
+        signals.wait()
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        self.nodes.into_iter().try_for_each(Node::stop)
+    }
+}
+
+/// The nodes and links, a line each.
+fn described(topology: &Topology) -> String {
+    let mut text = String::new();
+    for (at, node) in topology.nodes.iter().enumerate() {
+        let kind = match (&node.router, &node.frr) {
+            (None, _) => "host",
+            (Some(_), None) => "router",
+            (Some(_), Some(_)) => "router, FRR",
+        };
+        let far = topology
+            .links
+            .iter()
+            .flat_map(|link| [(&link.ends[0], &link.ends[1]), (&link.ends[1], &link.ends[0])]);
+        let ends = far
+            .filter(|(own, _)| own.node == at)
+            .map(|(own, other)| format!("{} to {}", own.device, topology.nodes[other.node].name));
+        text += &format!("  {:10} {kind:12} {}\n", node.name, ends.collect::<Vec<_>>().join(", "));
+    }
+    text
+}
