@@ -43,7 +43,7 @@ tenant red 100 1000
 tenant blue 200 2000
 case $number in
 1)
-    network red 110 10.1.1.1/24 red1
+    network red 110 10.1.1.1/24 red1 red4
     network blue 210 10.1.1.1/24 blue1
     ;;
 2)

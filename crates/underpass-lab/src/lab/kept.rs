@@ -52,7 +52,11 @@ impl Drop for Names {
 /// The signals that end a lab. They are held back from this thread and those that it starts, so that what was built is removed
 /// first.
 #[derive(Debug)]
-pub struct Signals(SignalFd);
+pub struct Signals {
+    descriptor: SignalFd,
+    /// One has come.
+    came: bool,
+}
 
 impl Signals {
     /// Holds them back.
@@ -62,7 +66,8 @@ impl Signals {
     pub fn block() -> anyhow::Result<Self> {
         let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         signals.thread_block()?;
-        Ok(Self(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self { descriptor: SignalFd::with_flags(&signals, flags)?, came: false })
     }
 
     /// Whether the lab may go on.
@@ -70,19 +75,17 @@ impl Signals {
     /// # Errors
     /// One has come.
     pub fn none_has_come(&mut self) -> anyhow::Result<()> {
-        match self.0.read_signal()? {
-            Some(_) => bail!("ended by a signal"),
-            None => Ok(()),
-        }
+        self.came |= self.descriptor.read_signal()?.is_some();
+        if self.came { bail!("ended by a signal") } else { Ok(()) }
     }
 
-    /// Waits until one comes.
+    /// Waits until one comes, if none has.
     ///
     /// # Errors
     /// Those of poll(2).
     pub fn wait(&mut self) -> anyhow::Result<()> {
-        while self.0.read_signal()?.is_none() {
-            poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
+        while self.none_has_come().is_ok() {
+            poll(&mut [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod hmac;
 mod interfaces;
 mod ioam;
 mod kept;
+mod lab;
 mod managers;
 mod mpls;
 mod mtu;

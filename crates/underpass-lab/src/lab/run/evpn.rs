@@ -16,13 +16,13 @@ macro_rules! files {
 const FILES: [(&str, &str); 5] = files!["evpn.yaml", "leaf.sh", "leaf1.conf", "leaf2.conf", "spine.conf"];
 
 const PICTURE: &str = "
-  red1 ──┐                                               ┌── red2   the network of red1
-         │            west       east                    ├── red3   another one of the tenant
-         ├── leaf1 ────── spine ────── leaf2 ──┤
-         │                                               ├── blue2
-  blue1 ─┘                                               └── blue3
+  red1  ──┐                                                 ┌── red2
+  red4  ──┼── leaf1 core ── west spine east ── core leaf2 ──┼── red3
+  blue1 ──┘                                                 ├── blue2
+                                                            └── blue3
 
-  red and blue   1: 10.1.1.11   2: 10.1.1.12   3: 10.1.2.13
+  red1, blue1  10.1.1.11     red2, blue2  10.1.1.12
+  red3, blue3  10.1.2.13     red4         10.1.1.14
 ";
 
 /// Builds it from the files inside this program, checks it, and removes it.

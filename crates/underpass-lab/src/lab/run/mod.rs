@@ -5,6 +5,8 @@ mod evpn;
 mod file;
 mod frr;
 mod node;
+mod picture;
+mod web;
 
 use std::{
     fs::{self, Permissions},
@@ -13,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use tempfile::TempDir;
 use underpass_daemon::{output::print, testbed::join};
 
@@ -28,6 +30,7 @@ use node::{Node, last_lines};
 #[command(after_help = "Examples:
   underpass lab run examples/lab-small/lab.yaml          # build it, check it, remove it
   underpass lab run examples/lab-small/lab.yaml --keep   # and leave it running until Ctrl-C
+  underpass lab run lab.yaml --keep --web 9200           # with the page of each router at 127.0.0.1
   underpass lab run lab.yaml --frr target/newer          # with the FRR of another Debian
 
 A file:
@@ -57,6 +60,12 @@ pub struct Options {
     /// Take FRR from this unpacked /usr, as scripts/newer-tools.sh makes one
     #[arg(long, value_name = "DIR")]
     frr: Option<PathBuf>,
+    /// Draw the network with what each end of a link has received, as SVG, when the checks are over
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    /// Serve the page of each router at 127.0.0.1, from this port on
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..))]
+    web: Option<u16>,
 }
 
 /// Builds the network of a file, checks it, and removes it.
@@ -71,13 +80,19 @@ fn show(program: &Path, topology: &Topology, options: &Options) -> anyhow::Resul
     let mut signals = Signals::block()?;
     let lab = Lab::build(program, topology, options, &mut signals)?;
     let checked = lab.check(topology, &mut signals);
+    if let Some(path) = &options.draw {
+        fs::write(path, picture::draw(topology, &lab.received(topology)?))
+            .with_context(|| format!("--draw {}", path.display()))?;
+    }
+    let told = options.keep && checked.is_err();
+    if told && let Err(error) = &checked {
+        print(&format!("\n{error:#}\n"))?;
+    }
     if options.keep {
-        if let Err(error) = &checked {
-            print(&format!("\n{error:#}\n"))?;
-        }
         lab.keep(topology, &mut signals)?;
     }
     lab.stop()?;
+    ensure!(!told, "it did not come out as {} says, as told above", topology.shown);
     checked?;
     print("\nTorn down: every router ended by itself, nothing is left.\n")?;
     Ok(())
@@ -117,7 +132,11 @@ impl Lab {
         let pairs = || topology.nodes.iter().enumerate();
         for (at, node) in pairs() {
             signals.none_has_come()?;
-            lab.nodes[at].start(node, program)?;
+            let metrics = options.web.map(|_| web::METRICS);
+            lab.nodes[at].start(node, program, metrics)?;
+        }
+        if let Some(first) = options.web {
+            lab.serve(first)?;
         }
         for (at, node) in pairs() {
             signals.none_has_come()?;
@@ -151,6 +170,22 @@ impl Lab {
         Ok(())
     }
 
+    /// A port for the page of each router.
+    fn serve(&self, first: u16) -> anyhow::Result<()> {
+        let routers = self.nodes.iter().filter(|node| node.router.is_some());
+        for (node, port) in routers.zip(first..=u16::MAX) {
+            web::lead(port, &node.namespace)?;
+            print(&format!("http://127.0.0.1:{port}/ is {}\n", node.namespace.name()))?;
+        }
+        Ok(())
+    }
+
+    /// The packets that both ends of each link have received.
+    fn received(&self, topology: &Topology) -> anyhow::Result<Vec<[u64; 2]>> {
+        let of = |end: &file::End| self.nodes[end.node].namespace.received(&end.device);
+        topology.links.iter().map(|link| Ok([of(&link.ends[0])?, of(&link.ends[1])?])).collect()
+    }
+
     fn check(&self, topology: &Topology, signals: &mut Signals) -> anyhow::Result<()> {
         let start = Instant::now();
         for (number, check) in topology.checks.iter().enumerate() {
@@ -161,11 +196,12 @@ impl Lab {
             let node = &self.nodes[check.node];
             let name = node.namespace.name();
             let sign = if node.router.is_some() { '#' } else { '$' };
-            print(&format!("{name}{sign} {}\n", check.line.text.trim_end()))?;
+            let lines = check.line.text.trim_end().lines().map(|line| format!("{name}{sign} {line}\n"));
+            print(&lines.collect::<String>())?;
             let result = check::run(check, node, signals)?;
             print(&last_lines(&result.output, 40))?;
             if let Some(wrong) = result.wrong {
-                let logs: String = self.nodes.iter().map(Node::log).collect();
+                let logs: String = self.around(topology, check.node).map(Node::log).collect();
                 bail!(
                     "{}: check {} of {} does not hold after {:.1} s: in {name}: {wrong}{}{logs}",
                     topology.at(check.line.number),
@@ -182,6 +218,15 @@ impl Lab {
         let checks = topology.checks.len();
         print(&format!("\nAll {checks} checks hold, after {:.1} s.\n", start.elapsed().as_secs_f64()))?;
         Ok(())
+    }
+
+    /// A node and those that it is joined to.
+    fn around(&self, topology: &Topology, node: usize) -> impl Iterator<Item = &Node> {
+        let ends = topology.links.iter().map(|link| link.ends.each_ref().map(|end| end.node));
+        let mut all: Vec<usize> = ends.filter(|ends| ends.contains(&node)).flatten().chain([node]).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().map(|node| &self.nodes[node])
     }
 
     /// Gives the namespaces names until a signal comes.

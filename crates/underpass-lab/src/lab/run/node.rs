@@ -55,17 +55,18 @@ impl Node {
         Ok(Self { namespace, router: None, frr: None, path, directory, working: working.to_owned() })
     }
 
-    /// Starts its router, if it is to have one.
+    /// Starts its router, if it is to have one; `metrics` is where it serves its page.
     ///
     /// # Errors
     /// Those of [`Router::start`].
-    pub fn start(&mut self, node: &file::Node, program: &Path) -> anyhow::Result<()> {
+    pub fn start(&mut self, node: &file::Node, program: &Path, metrics: Option<&str>) -> anyhow::Result<()> {
         if let Some(arguments) = &node.router {
             let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
             // zebra gives up root.
             if node.frr.is_some() {
                 all.extend(["--socket-group", "frr"]);
             }
+            all.extend(metrics.into_iter().flat_map(|address| ["--metrics", address]));
             self.router = Some(Router::start(program, &self.namespace, &all)?);
         }
         Ok(())
@@ -159,7 +160,7 @@ impl Node {
         let parts =
             [("underpass run", router), ("FRR", frr)].into_iter().filter(|(_, said)| !said.is_empty());
         parts
-            .map(|(who, said)| format!("\n{}: {who} said:\n{}", self.namespace.name(), last_lines(&said, 20)))
+            .map(|(who, said)| format!("\n{}: {who} said:\n{}", self.namespace.name(), last_lines(&said, 8)))
             .collect()
     }
 
