@@ -59,6 +59,16 @@ fn a_network_of_a_file() {
     assert!(printed.contains("h1$ ping") && printed.contains("3 received"), "{printed}");
 }
 
+/// The scripts that `underpass lab l3vpn` and a Linux run, as a file.
+#[test]
+fn the_l3vpn_as_a_file() {
+    let Some(_turn) = turn("the_l3vpn_as_a_file") else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let file = example("lab-l3vpn/lab.yaml");
+    let output = lab(&["run", file.to_str().unwrap()], temporary.path()).output().unwrap();
+    holds(&output, temporary.path(), 13);
+}
+
 /// A host and a router, with other lines in the places of some.
 fn small(exec: &str, check: &str) -> String {
     format!(
@@ -107,7 +117,7 @@ fn an_error_names_its_line_of_the_file() {
         (small(address, ping).replace("kind: host", "kind: hsot"), "bad.yaml:5: there is no kind 'hsot'"),
         (small(address, ping).replace("r1:left", "r2:left"), "bad.yaml:15: there is no node 'r2'"),
         (small(address, ping).replace("node: h1", "nod: h1"), "bad.yaml:17: unknown field `nod`"),
-        (small(address, ping).replace("    r1:", "\tr1:"), "bad.yaml:9: "),
+        (small(address, ping).replace("    r1:", "\tr1:"), "bad.yaml:8: "),
         // What ip says comes along.
         (small("ip addr add 10.0.0.1/240 dev left", ping), "bad.yaml:13: node r1: `ip addr add 10.0.0.1/240"),
         (small("ip addr add 10.0.0.1/240 dev left", ping), "any valid prefix is expected"),
@@ -179,24 +189,37 @@ fn a_network_that_is_kept_until_a_signal() {
     assert!(!Path::new(&name).exists());
 }
 
-/// Two leaves and a spine with FRR 10: bridged, routed, moved, withdrawn.
-#[test]
-fn lab_evpn() {
-    const NAME: &str = "lab_evpn";
-    let Some(_turn) = turn(NAME) else { return };
-    if Tools::there(NAME).is_none() {
-        return;
-    }
+/// Two leaves and a spine: bridged, routed, moved, withdrawn.
+fn evpn(test: &str, usr: &Path, version: &str) {
     if User::from_name("frr").unwrap().is_none() {
-        return skip(NAME, "there is no user frr (Debian: frr)");
+        return skip(test, "there is no user frr (Debian: frr)");
     }
     let temporary = tempfile::tempdir().unwrap();
-    let newer = program().ancestors().nth(2).unwrap().join("newer");
-    let arguments = ["evpn", "--frr", newer.to_str().unwrap()];
+    let arguments = ["evpn", "--frr", usr.to_str().unwrap()];
     let output = lab(&arguments, temporary.path()).output().unwrap();
     let (printed, errors) = said(&output);
-    assert!(printed.contains("FRR 10."), "{printed}{errors}");
+    assert!(printed.contains(version), "{printed}{errors}");
     let checks = fs::read_to_string(example("lab-evpn/evpn.yaml")).unwrap();
     let checks = checks.lines().skip_while(|line| *line != "checks:").filter(|line| line.contains("node: "));
     holds(&output, temporary.path(), checks.count());
+}
+
+#[test]
+fn lab_evpn_with_frr_10() {
+    const NAME: &str = "lab_evpn_with_frr_10";
+    let Some(_turn) = turn(NAME) else { return };
+    if Tools::there(NAME).is_some() {
+        evpn(NAME, &program().ancestors().nth(2).unwrap().join("newer"), "FRR 10.");
+    }
+}
+
+/// The machine's own, 8.4 in Debian 12.
+#[test]
+fn lab_evpn_with_the_frr_of_the_machine() {
+    const NAME: &str = "lab_evpn_with_the_frr_of_the_machine";
+    let Some(_turn) = turn(NAME) else { return };
+    if !Path::new("/usr/lib/frr/zebra").exists() {
+        return skip(NAME, "FRR is not installed (Debian: frr)");
+    }
+    evpn(NAME, Path::new("/usr"), "FRR ");
 }

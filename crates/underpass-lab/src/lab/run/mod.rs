@@ -138,11 +138,7 @@ impl Lab {
         if let Some(first) = options.web {
             lab.serve(first)?;
         }
-        for (at, node) in pairs() {
-            signals.none_has_come()?;
-            let configured = lab.nodes[at].configure(node, topology);
-            configured.map_err(|error| anyhow!("{error:#}{}", lab.nodes[at].log()))?;
-        }
+        lab.configure(topology, signals, true)?;
         if let Some(installation) = &installation {
             print(&format!("FRR {}\n", installation.version))?;
             for (at, node) in pairs() {
@@ -153,6 +149,7 @@ impl Lab {
                 lab.nodes[at].configure_frr(node)?;
             }
         }
+        lab.configure(topology, signals, false)?;
         Ok(lab)
     }
 
@@ -165,6 +162,18 @@ impl Lab {
             if let Some(mtu) = link.mtu {
                 let set = namespace.run(&format!("ip link set {} mtu {mtu}", end.device));
                 set.with_context(|| topology.at(link.number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the lines of all routers, or of all hosts.
+    fn configure(&self, topology: &Topology, signals: &mut Signals, routers: bool) -> anyhow::Result<()> {
+        for (node, of_file) in self.nodes.iter().zip(&topology.nodes) {
+            signals.none_has_come()?;
+            if of_file.router.is_some() == routers {
+                let configured = node.configure(of_file, topology);
+                configured.map_err(|error| anyhow!("{error:#}{}", node.log()))?;
             }
         }
         Ok(())
