@@ -19,7 +19,7 @@ use underpass_daemon::testbed;
 /// Build a network of hosts and routers in network namespaces, test it, and remove it.
 ///
 /// Needs root. The routers run `underpass run` and are configured by the shell scripts of examples/ through
-/// `underpass exec`. Nothing is left behind, however the program ends.
+/// `underpass exec`. No process, namespace or device is left behind, however the program ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step

@@ -17,7 +17,7 @@ const SHORTEST: Duration = Duration::from_secs(5);
 
 /// How a check ended.
 #[derive(Debug)]
-pub struct Result {
+pub struct Ended {
     /// What is not as it has to be; `None`: it holds.
     pub wrong: Option<String>,
     /// What the last try printed.
@@ -29,7 +29,7 @@ pub struct Result {
 ///
 /// # Errors
 /// A line cannot be started; a signal has come.
-pub fn run(check: &Check, node: &Node, signals: &mut Signals) -> anyhow::Result<Result> {
+pub fn run(check: &Check, node: &Node, signals: &mut Signals) -> anyhow::Result<Ended> {
     let start = Instant::now();
     loop {
         let left = check.within.saturating_sub(start.elapsed());
@@ -40,7 +40,7 @@ pub fn run(check: &Check, node: &Node, signals: &mut Signals) -> anyhow::Result<
         };
         let took = start.elapsed();
         if wrong.is_none() || took >= check.within {
-            return Ok(Result { wrong, output, took });
+            return Ok(Ended { wrong, output, took });
         }
         signals.none_has_come()?;
         thread::sleep(PAUSE.min(check.within - took));

@@ -23,7 +23,7 @@ use std::{
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
+    de::{self, MapAccess, SeqAccess, Visitor},
 };
 use serde_saphyr::Spanned;
 
@@ -72,6 +72,8 @@ pub struct Line {
 pub struct Frr {
     /// As messages call the file.
     pub shown: String,
+    /// How many lines of the file are before the text.
+    pub before: u64,
     pub text: String,
 }
 
@@ -161,25 +163,29 @@ struct DocumentCheck {
 }
 
 /// One text, or a list of them.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Texts {
-    One(String),
-    Several(Vec<String>),
-}
+#[derive(Default)]
+struct Texts(Vec<String>);
 
-impl Default for Texts {
-    fn default() -> Self {
-        Self::Several(Vec::new())
-    }
-}
-
-impl From<Texts> for Vec<String> {
-    fn from(texts: Texts) -> Self {
-        match texts {
-            Texts::One(text) => vec![text],
-            Texts::Several(texts) => texts,
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrSeveral;
+        impl<'de> Visitor<'de> for OneOrSeveral {
+            type Value = Texts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, in quotes if it is a number, or a list of texts")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Texts, A::Error> {
+                let mut all = Vec::new();
+                while let Some(text) = texts.next_element()? {
+                    all.push(text);
+                }
+                Ok(Texts(all))
+            }
         }
+        deserializer.deserialize_any(OneOrSeveral)
     }
 }
 
@@ -252,10 +258,10 @@ impl Topology {
 /// What the parser says, led by the file and its line.
 fn malformed(shown: &str, error: &serde_saphyr::Error) -> anyhow::Error {
     let said = error.to_string();
-    match error.location() {
-        Some(location) => anyhow!("{shown}:{}: {said}", location.line()),
-        None => anyhow!("{shown}: {said}"),
-    }
+    let Some(location) = error.location() else { return anyhow!("{shown}: {said}") };
+    let (line, column) = (location.line(), location.column());
+    let what = said.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&said);
+    anyhow!("{shown}:{line}: {what}")
 }
 
 /// What is the same for all that is read.
@@ -334,14 +340,15 @@ impl Reader<'_> {
     /// A file, or a text of several lines.
     fn frr(&self, frr: &Spanned<String>) -> anyhow::Result<Frr> {
         if frr.value.contains('\n') {
-            return Ok(Frr { shown: format!("{}, `frr`", self.at(frr)), text: frr.value.clone() });
+            let before = frr.referenced.line().saturating_sub(1);
+            return Ok(Frr { shown: self.shown.to_owned(), before, text: frr.value.clone() });
         }
         let path = self.directory.join(&frr.value);
         let text = fs::read_to_string(&path).with_context(|| {
             let at = self.at(frr);
             format!("{at}: cannot read {}: `frr` names a file beside this one", path.display())
         })?;
-        Ok(Frr { shown: frr.value.clone(), text })
+        Ok(Frr { shown: frr.value.clone(), before: 0, text })
     }
 
     /// What is part of paths and of names for `ip netns`.
@@ -408,8 +415,8 @@ impl Reader<'_> {
             name: check.name,
             node,
             exit: check.exit,
-            text: check.text.into(),
-            absent: check.absent.into(),
+            text: check.text.0,
+            absent: check.absent.0,
             within: check.within.map_or(WITHIN, |seconds| Duration::from_secs(seconds.into())),
         })
     }
@@ -476,7 +483,7 @@ checks:
             [(6, "ip link set eth0 up".to_owned()), (11, "ip addr add 10.0.0.2/24 dev eth0".to_owned())]
         );
         assert_eq!(r1.router, Some(Vec::new()));
-        assert_eq!(lines(r1).len(), 1);
+        assert_eq!(lines(r1)[0].0, 15);
         let [link] = &small.links[..] else { panic!("{small:?}") };
         assert_eq!(link.ends[1], End { node: 1, device: "left".to_owned() });
         assert_eq!((link.number, link.mtu), (18, Some(9000)));
@@ -485,6 +492,17 @@ checks:
         assert_eq!(ping.text, ["1 received"]);
         assert_eq!((no.node, no.exit, no.within), (1, 1, WITHIN));
         assert_eq!(no.absent, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_configuration_of_frr_may_be_in_the_file() {
+        let text =
+            SMALL.replacen("    r1:\n", "    r1:\n      frr: |\n        hostname r1\n        exit\n", 1);
+        let frr = parse(&text).unwrap().nodes[1].frr.clone().unwrap();
+        assert_eq!(
+            (frr.shown.as_str(), frr.before, frr.text.as_str()),
+            ("x.yaml", 13, "hostname r1\nexit\n")
+        );
     }
 
     #[test]
@@ -505,6 +523,7 @@ checks:
             ("    r1:", "    h1:", "x.yaml:12: duplicate mapping key: h1"),
             ("node: h1", "node: h7", "x.yaml:21: there is no node 'h7'"),
             ("within: 5", "within: soon", "x.yaml:24: "),
+            ("1 received", "1", "x.yaml:23: invalid type: integer `1`, expected a text, in quotes if"),
             ("exec: ping", "exec: [ping", "x.yaml:2"),
             ("topology:", "topologie:", "x.yaml:2: unknown field `topologie`"),
         ] {

@@ -195,6 +195,25 @@ fn wanted(configuration: &str) -> Vec<&'static str> {
     DAEMONS.iter().filter(|(words, _)| begins(words)).map(|(_, daemon)| *daemon).collect()
 }
 
+/// What vtysh says of lines, each led by its file and line. Every daemon says the same.
+fn complaints(said: &str, configuration: &file::Frr) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in said.lines().filter(|line| line.contains('%')) {
+        let numbered = line.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+        let numbered = numbered.and_then(|(number, what)| Some((number.parse::<u64>().ok()?, what)));
+        let told = match numbered {
+            Some((number, what)) => {
+                format!("{}:{}: {what}", configuration.shown, configuration.before + number)
+            }
+            None => line.to_owned(),
+        };
+        if !all.contains(&told) {
+            all.push(told);
+        }
+    }
+    all
+}
+
 impl Frr {
     /// Waits until its daemons listen, and has them read the configuration.
     ///
@@ -211,11 +230,10 @@ impl Frr {
         }
         let mut vtysh = namespace.command(self.directory.join("bin/vtysh"));
         let outcome = finish(vtysh.arg("-b"), PATIENCE)?;
-        let complains = |line: &&str| line.contains('%');
-        let complaints: Vec<&str> = outcome.output.lines().filter(complains).collect();
+        let complaints = complaints(&outcome.output, configuration);
         if outcome.status != 0 || !complaints.is_empty() {
             let all = if complaints.is_empty() { outcome.output } else { complaints.join("\n") };
-            bail!("{}: FRR does not take it:\n{all}", configuration.shown);
+            bail!("FRR does not take {}:\n{all}", configuration.shown);
         }
         Ok(())
     }
@@ -236,6 +254,18 @@ impl Drop for Frr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// FRR 10.3: `vtysh -b`.
+    #[test]
+    fn a_line_that_is_not_taken_is_named_once() {
+        let said = "[1|mgmtd] sending configuration\nline 3: % Unknown command[28]:  neighbour 10.0.0.1\n\
+                    line 3: % Unknown command[28]:  neighbour 10.0.0.1\n";
+        let configuration = file::Frr { shown: "x.yaml".to_owned(), before: 5, text: String::new() };
+        assert_eq!(
+            complaints(said, &configuration),
+            ["x.yaml:8: % Unknown command[28]:  neighbour 10.0.0.1"]
+        );
+    }
 
     #[test]
     fn lines_say_which_daemons_start() {
