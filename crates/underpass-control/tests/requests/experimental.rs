@@ -115,7 +115,7 @@ fn dx2v_is_no_action_unless_told() {
     assert_eq!(of_dx2v(&mut lab).0, 0);
     assert!(shown(&mut lab, &attributes));
     let saved = lab.router.save(&()).text();
-    let line = "underpass sid replace 5f00:0:b:c:9::/80 End.DX2V --oif";
+    let line = "underpass sid replace 5f00:b:c:9:99::/80 End.DX2V --oif";
     assert!(saved.contains(line) && !saved.contains("action End.DX2V"), "{saved}");
     // Linux's numbers stay what they are: 17, which patches have claimed for it.
     for action in [14, 17, 22, 1 << 31, 1 << 31 | 21] {
