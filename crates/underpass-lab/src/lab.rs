@@ -29,7 +29,7 @@ use underpass_daemon::testbed;
   underpass lab police            # a container's packets, policed and shaped: packets/s, accuracy
   underpass lab all               # all five experiments; writes docs/experiments.md
   underpass lab run lab.yaml      # the network of a file, and its checks
-  underpass lab evpn              # EVPN over VXLAN, configured by FRR
+  underpass lab evpn              # EVPN over VXLAN, then the same over SRv6, configured by FRR
   underpass lab soak              # an hour of traffic, changes and faults, then checks")]
 pub struct Args {
     #[command(subcommand)]
@@ -52,8 +52,8 @@ enum Network {
     Police(police::Args),
     /// Any network: hosts and routers, links, FRR and checks, as a file describes them
     Run(run::Args),
-    /// EVPN over VXLAN: two leaves and a spine with FRR, two tenants with the same addresses, a host that moves
-    Evpn(run::Options),
+    /// Bridged and routed tenants over VXLAN (EVPN), then over SRv6: two leaves, a spine, FRR, a host that moves
+    Evpn(run::EvpnArgs),
     /// Run all five experiments and write a page with their tables and plots beside the published figures
     All(all::Args),
     /// Run mixed traffic, changes and faults, then check memory, queues and counters
@@ -72,7 +72,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::Fou(args) => fou::measure(&program, args)?,
         Network::Police(args) => police::measure(&program, args)?,
         Network::Run(args) => run::run(&program, args)?,
-        Network::Evpn(options) => run::evpn(&program, options)?,
+        Network::Evpn(args) => run::evpn(&program, args)?,
         Network::All(args) => all::write(&program, args)?,
         Network::Soak(args) => soak::run(&program, args)?,
     }

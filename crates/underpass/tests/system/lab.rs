@@ -189,7 +189,7 @@ fn a_network_that_is_kept_until_a_signal() {
     assert!(!Path::new(&name).exists());
 }
 
-/// Two leaves and a spine: bridged, routed, moved, withdrawn.
+/// Two leaves and a spine: bridged, routed, moved, withdrawn; over VXLAN, then over SRv6.
 fn evpn(test: &str, usr: &Path, version: &str) {
     if User::from_name("frr").unwrap().is_none() {
         return skip(test, "there is no user frr (Debian: frr)");
@@ -199,9 +199,12 @@ fn evpn(test: &str, usr: &Path, version: &str) {
     let output = lab(&arguments, temporary.path()).output().unwrap();
     let (printed, errors) = said(&output);
     assert!(printed.contains(version), "{printed}{errors}");
-    let checks = fs::read_to_string(example("lab-evpn/evpn.yaml")).unwrap();
-    let checks = checks.lines().skip_while(|line| *line != "checks:").filter(|line| line.contains("node: "));
-    holds(&output, temporary.path(), checks.count());
+    for file in ["evpn.yaml", "srv6.yaml"] {
+        let checks = fs::read_to_string(example("lab-evpn").join(file)).unwrap();
+        let checks =
+            checks.lines().skip_while(|line| *line != "checks:").filter(|line| line.contains("node: "));
+        holds(&output, temporary.path(), checks.count());
+    }
 }
 
 #[test]

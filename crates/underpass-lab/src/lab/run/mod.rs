@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use underpass_daemon::{output::print, testbed::join};
 
 use super::kept::{Names, Signals};
-pub use evpn::run as evpn;
+pub use evpn::{Args as EvpnArgs, run as evpn};
 use file::Topology;
 use frr::Installation;
 use node::{Node, last_lines};
