@@ -371,6 +371,10 @@ fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, 
     if vrf.bridge.is_some() {
         return bridge::check_port(router, link, vrf).map(|()| Some(master));
     }
+    if router.live.is_some() && link.has_ends() && matches!(vrf.kind, LinkKind::Kernel | LinkKind::Port(_)) {
+        // The request is passed on: the kernel judges of its own.
+        return Ok(Some(master));
+    }
     if vrf.vrf_table().is_none() {
         return Err(RequestError::errno(EOPNOTSUPP));
     }

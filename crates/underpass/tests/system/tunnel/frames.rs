@@ -103,7 +103,7 @@ fn tunnels_as_ports_of_bridges() {
     for (kind, more) in [(vxlan, ""), (format!("gretap {ENDS}"), ""), ("srv6l2".to_owned(), &sids)] {
         pair.both(&format!(
             "ip link add tun1 type {kind}
-             ip link set tun1 master br0
+             ip link set tun1 mtu 1400 master br0
              ip link set tun1 up
              {more}"
         ));
