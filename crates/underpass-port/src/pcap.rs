@@ -1,20 +1,28 @@
-//! Captures as ports: pcap and pcapng are read, pcap with nanosecond time stamps is written.
+//! Captures as ports: pcap and pcapng are read, also compressed; pcap with nanosecond time stamps is written.
 //!
-//! Only Ethernet frames that were captured whole are packets; anything else is an error that names the
-//! file and the number of the packet, counted from 1 as Wireshark does.
+//! A packet that was captured without an Ethernet header gets one. One of which the capture kept only the first bytes is
+//! filled up with zeros, and counted. What is wrong with a file is an error that names it and the number of the packet,
+//! counted from 1 as Wireshark does.
+
+mod blocks;
+mod compressed;
+mod link;
+mod writer;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::PcapNgReader;
+use pcap_file::{PcapError, TsResolution};
 use underpass_engine::buffer::{HEADROOM, Packet, Pool};
+
+use blocks::PcapNg;
+use compressed::Source;
+use link::{Layer, LinkType};
+pub use writer::Writer;
 
 /// Longest frame that a capture written here may hold: `MAXIMUM_SNAPLEN` of libpcap.
 pub const MAX_FRAME: usize = 262_144;
@@ -58,17 +66,14 @@ pub enum Problem {
     /// A field has a value that the format forbids.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// The packets are not Ethernet frames, or carry a frame check sequence.
-    #[error("link type {0} is not Ethernet (1)")]
+    /// The packets are of no link type that is read, or carry a frame check sequence.
+    #[error(
+        "link type {0} is not read; Ethernet (1), Linux cooked (113, 276), IP (101, 228, 229) and BSD loopback (0, 108) are"
+    )]
     LinkType(u32),
-    /// The capture kept only the first bytes of the packet.
-    #[error("only {captured} of {original} bytes were captured; capture with a longer snap length")]
-    Snapped {
-        /// Bytes in the file.
-        captured: usize,
-        /// Bytes on the wire.
-        original: u32,
-    },
+    /// No packet was captured at the interface that was asked for.
+    #[error("no interface '{0}'; there is {1}")]
+    NoInterface(String, String),
     /// The frame is longer than the buffers.
     #[error("{0} bytes are more than a buffer holds ({1})")]
     TooLong(usize, usize),
@@ -80,12 +85,60 @@ pub enum Problem {
     Time,
 }
 
-/// Where a capture's bytes come from.
-type Source = Box<dyn Read>;
-
 enum Format {
     Pcap(PcapReader<Source>),
     PcapNg(PcapNg),
+}
+
+/// What a file says of a packet, beside its bytes.
+struct Record {
+    time: Nanoseconds,
+    /// `LINKTYPE_*`.
+    link: u32,
+    /// The name of its interface.
+    name: Option<Arc<str>>,
+    /// The number of its interface in the file, from 0.
+    number: u32,
+    /// Whether the file says that the captured machine sent it.
+    sent: bool,
+    /// Bytes on the wire.
+    original: u32,
+}
+
+/// An interface of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name; `tcpdump -i any` does not write any.
+    pub name: Option<String>,
+    /// Its index in the captured machine where packets have it (`tcpdump -i any`), or its number in the file, from 0.
+    pub number: u32,
+}
+
+impl Interface {
+    /// Whether `text` is its name or number.
+    fn is(&self, text: &str) -> bool {
+        self.name.as_deref() == Some(text) || text.parse() == Ok(self.number)
+    }
+}
+
+impl std::fmt::Display for Interface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}", self.number),
+        }
+    }
+}
+
+/// What became of packets that were not received just as they are in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Received, filled up with zeros: the capture kept only their first bytes.
+    pub padded: u64,
+    /// Left out: the captured machine sent them.
+    pub sent: u64,
+    /// Left out: they cannot be Ethernet frames, such as those of netlink monitors.
+    pub foreign: u64,
 }
 
 /// A capture that is read packet by packet.
@@ -93,6 +146,12 @@ pub struct Reader {
     path: PathBuf,
     format: Format,
     packet: u64,
+    only: Option<String>,
+    with_sent: bool,
+    station: [u8; 6],
+    tally: Tally,
+    /// The bytes of the packet that is being read.
+    data: Vec<u8>,
 }
 
 /// What the library's error means in this place.
@@ -116,17 +175,50 @@ const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
 
 impl Reader {
-    /// Opens a capture and reads its file header.
+    /// Opens a capture, which may be compressed by gzip or zstd, and reads its file header. What the captured machine
+    /// itself sent is left out, where the file says so.
     ///
     /// # Errors
-    /// The file cannot be read, is no capture, is truncated, or is not of Ethernet frames.
+    /// The file cannot be read, is no capture, is truncated, or of a link type that is not read.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        let format = File::open(path).map_err(Problem::Io).and_then(|file| open(Box::new(file)));
-        match format {
-            Ok(format) => Ok(Self { path: path.to_owned(), format, packet: 0 }),
-            Err(problem) => Err(CaptureError { path: path.to_owned(), packet: 0, problem }),
+        let format = File::open(path).and_then(compressed::open).map_err(Problem::Io).and_then(open);
+        format.map(|format| Self::new(path, format)).map_err(|problem| CaptureError {
+            path: path.to_owned(),
+            packet: 0,
+            problem,
+        })
+    }
+
+    fn new(path: &Path, format: Format) -> Self {
+        Self {
+            path: path.to_owned(),
+            format,
+            packet: 0,
+            only: None,
+            with_sent: false,
+            station: [2, 0, 0, 0, 0, 1],
+            tally: Tally::default(),
+            data: Vec::new(),
         }
     }
+
+    /// Leaves out packets of all other interfaces than the one with this name or number (see [`Interface`]).
+    pub fn only(mut self, interface: &str) -> Self {
+        self.only = Some(interface.to_owned());
+        self
+    }
+
+    /// Receives what the captured machine sent, too.
+    pub fn with_sent(mut self) -> Self {
+        self.with_sent = true;
+        self
+    }
+
+    /// Says the address, in the order of the wire, that packets go to which were captured without it.
+    pub fn set_station(&mut self, station: [u8; 6]) {
+        self.station = station;
+    }
+
     /// The file that is read.
     pub fn path(&self) -> &Path {
         &self.path
@@ -137,18 +229,103 @@ impl Reader {
         self.packet
     }
 
+    /// What became of packets so far that were not received just as they are.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
     /// The next packet, in a buffer of the pool, and when it was captured; `None` at the end.
     ///
     /// # Errors
-    /// The packet is truncated, not Ethernet, longer than a buffer, or the pool is empty.
+    /// The packet is truncated by the end of the file, of a link type that is not read, longer than a buffer, or the pool
+    /// is empty.
     pub fn receive(&mut self, pool: &mut Pool) -> Result<Option<(Nanoseconds, Packet)>, CaptureError> {
-        self.packet += 1;
-        let result = match &mut self.format {
-            Format::Pcap(reader) => receive_pcap(reader, pool),
-            Format::PcapNg(section) => section.receive(pool),
-        };
-        result.map_err(|problem| CaptureError { path: self.path.clone(), packet: self.packet, problem })
+        self.next(pool).map_err(|problem| CaptureError {
+            path: self.path.clone(),
+            packet: self.packet,
+            problem,
+        })
     }
+
+    fn next(&mut self, pool: &mut Pool) -> Result<Option<(Nanoseconds, Packet)>, Problem> {
+        while let Some(record) = self.read()? {
+            if self.only.is_some() && !self.is_wanted(&record) {
+                continue;
+            }
+            let Some(layer) = link::layer(LinkType::new(record.link)?, &self.data, self.station)? else {
+                self.tally.foreign += 1;
+                continue;
+            };
+            if (layer.sent || record.sent) && !self.with_sent {
+                self.tally.sent += 1;
+                continue;
+            }
+            self.tally.padded += u64::from(self.data.len() < record.original as usize);
+            return Ok(Some((record.time, fill(pool, &layer, &self.data, record.original as usize)?)));
+        }
+        Ok(None)
+    }
+
+    /// The next record of the file; its bytes are then in `data`.
+    fn read(&mut self) -> Result<Option<Record>, Problem> {
+        self.packet += 1;
+        match &mut self.format {
+            Format::Pcap(reader) => read_pcap(reader, &mut self.data),
+            Format::PcapNg(section) => section.read(&mut self.data),
+        }
+    }
+
+    /// The interface of the record that was read last.
+    fn interface(&self, record: &Record) -> Interface {
+        let index = LinkType::new(record.link).ok().and_then(|link| link::index(link, &self.data));
+        Interface {
+            // Of all interfaces the name is `any`, which is none of them.
+            name: record.name.as_deref().filter(|_| index.is_none()).map(str::to_owned),
+            number: index.unwrap_or(record.number),
+        }
+    }
+
+    fn is_wanted(&self, record: &Record) -> bool {
+        self.only.as_ref().is_none_or(|only| self.interface(record).is(only))
+    }
+}
+
+/// The interfaces that the packets of a capture are of, in the order of their first packets. Reads the whole file.
+///
+/// # Errors
+/// As [`Reader::open`] and [`Reader::receive`].
+pub fn interfaces(path: &Path) -> Result<Vec<Interface>, CaptureError> {
+    let mut reader = Reader::open(path)?;
+    let mut found: Vec<Interface> = Vec::new();
+    loop {
+        match reader.read() {
+            Ok(None) => return Ok(found),
+            Ok(Some(record)) => {
+                let interface = reader.interface(&record);
+                if !found.contains(&interface) {
+                    found.push(interface);
+                }
+            }
+            Err(problem) => {
+                return Err(CaptureError { path: reader.path, packet: reader.packet, problem });
+            }
+        }
+    }
+}
+
+/// Checks that packets of a capture are of the interface with this name or number. Reads the whole file.
+///
+/// # Errors
+/// [`Problem::NoInterface`], and as [`interfaces`].
+pub fn check_interface(path: &Path, interface: &str) -> Result<(), CaptureError> {
+    let found = interfaces(path)?;
+    if found.iter().any(|one| one.is(interface)) {
+        return Ok(());
+    }
+    let list = found.iter().map(Interface::to_string).collect::<Vec<_>>().join(", ");
+    let problem =
+        Problem::NoInterface(interface.to_owned(), if list.is_empty() { "none".to_owned() } else { list });
+    Err(CaptureError { path: path.to_owned(), packet: 0, problem })
 }
 
 /// Reads the file header.
@@ -167,23 +344,14 @@ fn open(mut source: Source) -> Result<Format, Problem> {
         return Err(Problem::Foreign);
     }
     let reader = PcapReader::new(source).map_err(header)?;
-    ethernet(reader.header().datalink)?;
+    LinkType::new(reader.header().datalink.into())?;
     Ok(Format::Pcap(reader))
 }
 
-fn ethernet(link: DataLink) -> Result<(), Problem> {
-    // The upper bits of the field say that each frame ends with a check sequence, which is no part of
-    // the packet: such a field is not plain 1 either.
-    if link == DataLink::ETHERNET { Ok(()) } else { Err(Problem::LinkType(link.into())) }
-}
-
-fn receive_pcap(
-    reader: &mut PcapReader<Source>,
-    pool: &mut Pool,
-) -> Result<Option<(Nanoseconds, Packet)>, Problem> {
+fn read_pcap(reader: &mut PcapReader<Source>, data: &mut Vec<u8>) -> Result<Option<Record>, Problem> {
     // Raw, because the library refuses a packet whose original length exceeds the snap length, which is
     // what a snap length is for.
-    let resolution = reader.header().ts_resolution;
+    let (resolution, link) = (reader.header().ts_resolution, reader.header().datalink.into());
     let Some(raw) = reader.next_raw_packet() else { return Ok(None) };
     let raw = raw.map_err(|e| problem(e, "packet"))?;
     let fraction = match resolution {
@@ -193,180 +361,30 @@ fn receive_pcap(
     if fraction >= 1_000_000_000 {
         return Err(Problem::Damaged("the fraction of the time stamp is a second or more".to_owned()));
     }
-    let packet = fill(pool, &raw.data, raw.orig_len)?;
-    Ok(Some((u64::from(raw.ts_sec) * 1_000_000_000 + fraction, packet)))
+    data.clear();
+    data.extend_from_slice(&raw.data);
+    let time = u64::from(raw.ts_sec) * 1_000_000_000 + fraction;
+    Ok(Some(Record { time, link, name: None, number: 0, sent: false, original: raw.orig_len }))
 }
 
-/// A pcapng file, and what its current section says of its interfaces.
-struct PcapNg {
-    reader: PcapNgReader<Source>,
-    interfaces: Vec<Interface>,
-    last: Nanoseconds,
-}
-
-#[derive(Clone, Copy)]
-struct Interface {
-    link: DataLink,
-    /// `if_tsresol`: a negative power of 10, or of 2 where the top bit is set.
-    resolution: u8,
-    /// `if_tsoffset`, in seconds.
-    offset: i64,
-}
-
-impl Interface {
-    fn new(block: &InterfaceDescriptionBlock<'_>) -> Self {
-        let mut interface = Self { link: block.linktype, resolution: 6, offset: 0 };
-        for option in &block.options {
-            match option {
-                InterfaceDescriptionOption::IfTsResol(resolution) => interface.resolution = *resolution,
-                InterfaceDescriptionOption::IfTsOffset(offset) => interface.offset = offset.cast_signed(),
-                _ => {}
-            }
-        }
-        interface
-    }
-
-    fn nanoseconds(&self, ticks: u64) -> Result<Nanoseconds, Problem> {
-        let exponent = u32::from(self.resolution & 0x7f);
-        let nanoseconds = if self.resolution & 0x80 != 0 {
-            u128::from(ticks).checked_mul(1_000_000_000).and_then(|n| n.checked_shr(exponent)).unwrap_or(0)
-        } else if let Some(finer) = exponent.checked_sub(9) {
-            10_u128.checked_pow(finer).map_or(0, |divisor| u128::from(ticks) / divisor)
-        } else {
-            u128::from(ticks) * 10_u128.pow(9 - exponent)
-        };
-        i128::try_from(nanoseconds)
-            .ok()
-            .and_then(|n| n.checked_add(i128::from(self.offset) * 1_000_000_000))
-            .and_then(|n| u64::try_from(n).ok())
-            .ok_or(Problem::Time)
-    }
-}
-
-impl PcapNg {
-    fn new(reader: PcapNgReader<Source>) -> Self {
-        Self { reader, interfaces: Vec::new(), last: 0 }
-    }
-
-    fn receive(&mut self, pool: &mut Pool) -> Result<Option<(Nanoseconds, Packet)>, Problem> {
-        loop {
-            let little = self.reader.section().endianness == Endianness::Little;
-            let Some(block) = self.reader.next_block() else { return Ok(None) };
-            let (interface, ticks, data, original) = match &block.map_err(|e| problem(e, "block"))? {
-                Block::EnhancedPacket(block) => {
-                    let ticks = u64::try_from(block.timestamp.as_nanos()).map_err(|_| Problem::Time)?;
-                    (block.interface_id, Some(ticks), block.data.clone(), block.original_len)
-                }
-                Block::Packet(block) => {
-                    // Two 32-bit words, the upper one first in either byte order; the library reads one
-                    // 64-bit word.
-                    let ticks = if little { block.timestamp.rotate_left(32) } else { block.timestamp };
-                    (u32::from(block.interface_id), Some(ticks), block.data.clone(), block.original_len)
-                }
-                Block::SimplePacket(block) => (0, None, block.data.clone(), block.original_len),
-                Block::InterfaceDescription(block) => {
-                    self.interfaces.push(Interface::new(block));
-                    continue;
-                }
-                Block::SectionHeader(_) => {
-                    self.interfaces.clear();
-                    continue;
-                }
-                _ => continue,
-            };
-            let interface = self
-                .interfaces
-                .get(interface as usize)
-                .ok_or_else(|| Problem::Damaged(format!("there is no interface {interface}")))?;
-            ethernet(interface.link)?;
-            // A simple packet block has no time: it came when the packet before it did.
-            if let Some(ticks) = ticks {
-                self.last = interface.nanoseconds(ticks)?;
-            }
-            // Its data is also the only one that still has its padding.
-            let length = if ticks.is_none() { data.len().min(original as usize) } else { data.len() };
-            return Ok(Some((self.last, fill(pool, data.get(..length).unwrap_or_default(), original)?)));
-        }
-    }
-}
-
-/// A packet of the pool that holds `data`.
-fn fill(pool: &mut Pool, data: &[u8], original: u32) -> Result<Packet, Problem> {
-    if data.len() < original as usize {
-        return Err(Problem::Snapped { captured: data.len(), original });
-    }
+/// A packet of the pool that holds the frame of `data`, of which `original` bytes were on the wire: what was not
+/// captured of them is 0.
+fn fill(pool: &mut Pool, layer: &Layer, data: &[u8], original: usize) -> Result<Packet, Problem> {
+    let header: &[u8] = layer.header.as_ref().map_or(&[], |header| header);
+    let body = data.get(layer.strip..).unwrap_or_default();
+    let length = header.len() + original.max(data.len()) - layer.strip.min(data.len());
     let mut packet = pool.take().ok_or(Problem::NoBuffer)?;
-    if packet.set(HEADROOM, data).is_err() {
+    if packet.place(HEADROOM, length).is_err() {
         let room = packet.slot_mut().len().saturating_sub(HEADROOM);
         pool.give(packet);
-        return Err(Problem::TooLong(data.len(), room));
+        return Err(Problem::TooLong(length, room));
     }
+    let (head, rest) = packet.bytes_mut().split_at_mut(header.len());
+    head.copy_from_slice(header);
+    let (kept, missing) = rest.split_at_mut(body.len());
+    kept.copy_from_slice(body);
+    missing.fill(0);
     Ok(packet)
-}
-
-/// A pcap file with nanosecond time stamps that is being written.
-pub struct Writer {
-    path: PathBuf,
-    writer: PcapWriter<BufWriter<File>>,
-    packet: u64,
-}
-
-impl Writer {
-    /// Makes the file, or empties it, and writes its header.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn create(path: &Path) -> Result<Self, CaptureError> {
-        let header = PcapHeader {
-            snaplen: MAX_FRAME as u32,
-            datalink: DataLink::ETHERNET,
-            ts_resolution: TsResolution::NanoSecond,
-            endianness: Endianness::Little,
-            ..PcapHeader::default()
-        };
-        let writer = File::create(path)
-            .map_err(Problem::Io)
-            .and_then(|file| {
-                PcapWriter::with_header(BufWriter::new(file), header).map_err(|e| problem(e, "file header"))
-            })
-            .map_err(|problem| CaptureError { path: path.to_owned(), packet: 0, problem })?;
-        Ok(Self { path: path.to_owned(), writer, packet: 0 })
-    }
-
-    /// How many packets were written.
-    pub fn packets(&self) -> u64 {
-        self.packet
-    }
-
-    /// Appends a frame that left at `time`.
-    ///
-    /// # Errors
-    /// The file cannot be written, the frame is longer than [`MAX_FRAME`], or the time is after 2106.
-    pub fn send(&mut self, time: Nanoseconds, frame: &[u8]) -> Result<(), CaptureError> {
-        self.packet += 1;
-        let result = match u32::try_from(frame.len()) {
-            Ok(length) if frame.len() <= MAX_FRAME && time / 1_000_000_000 <= u64::from(u32::MAX) => self
-                .writer
-                .write_packet(&PcapPacket::new(Duration::from_nanos(time), length, frame))
-                .map_err(|e| problem(e, "packet")),
-            Ok(_) if frame.len() <= MAX_FRAME => Err(Problem::Time),
-            _ => Err(Problem::TooLong(frame.len(), MAX_FRAME)),
-        };
-        result.map(|_| ()).map_err(|problem| self.fail(problem))
-    }
-
-    /// Writes what is still buffered.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn finish(self) -> Result<(), CaptureError> {
-        let (path, packet) = (self.path, self.packet);
-        self.writer.into_writer().flush().map_err(|e| CaptureError { path, packet, problem: e.into() })
-    }
-
-    fn fail(&self, problem: Problem) -> CaptureError {
-        CaptureError { path: self.path.clone(), packet: self.packet, problem }
-    }
 }
 
 #[cfg(test)]
@@ -418,8 +436,9 @@ mod tests {
 
     fn read(file: &[u8]) -> Result<Vec<(u64, Vec<u8>)>, CaptureError> {
         let fail = |problem| CaptureError { path: "in.pcap".into(), packet: 0, problem };
-        let format = open(Box::new(io::Cursor::new(file.to_vec()))).map_err(fail)?;
-        let mut reader = Reader { path: "in.pcap".into(), format, packet: 0 };
+        let source = compressed::unpacked(Box::new(io::Cursor::new(file.to_vec()))).unwrap();
+        let format = open(source).map_err(fail)?;
+        let mut reader = Reader::new(Path::new("in.pcap"), format);
         let mut pool = Pool::new(1);
         let mut packets = Vec::new();
         while let Some((time, packet)) = reader.receive(&mut pool)? {
@@ -479,21 +498,23 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_the_packet() {
+        let known = "is not read; Ethernet (1), Linux cooked (113, 276), IP (101, 228, 229) and BSD loopback (0, 108) are";
         assert_eq!(message(b""), "in.pcap: neither a pcap nor a pcapng file");
         assert_eq!(message(b"\x7fELF and so on"), "in.pcap: neither a pcap nor a pcapng file");
-        assert_eq!(
-            message(&pcap(false, 0xa1b2_c3d4, 113, 0, 60)),
-            "in.pcap: link type 113 is not Ethernet (1)"
-        );
+        assert_eq!(message(&pcap(false, 0xa1b2_c3d4, 105, 0, 60)), format!("in.pcap: link type 105 {known}"));
         assert_eq!(
             message(&pcap(false, 0xa1b2_c3d4, 0x2400_0001, 0, 60)),
-            "in.pcap: link type 603979777 is not Ethernet (1)"
+            format!("in.pcap: link type 603979777 {known}")
         );
-        assert_eq!(message(&pcapng(true, 113, &[])), "in.pcap: packet 1: link type 113 is not Ethernet (1)");
+        assert_eq!(message(&pcapng(true, 105, &[])), format!("in.pcap: packet 1: link type 105 {known}"));
         assert_eq!(
-            message(&pcap(false, 0xa1b2_c3d4, 1, 0, 1500)),
-            "in.pcap: packet 1: only 60 of 1500 bytes were captured; capture with a longer snap length"
+            message(&pcap(false, 0xa1b2_c3d4, 1, 0, MAX_FRAME as u32)),
+            "in.pcap: packet 1: 262144 bytes are more than a buffer holds (1920)"
         );
+        let mut cooked = pcap(false, 0xa1b2_c3d4, 113, 0, 10);
+        cooked.truncate(24 + 16 + 10);
+        cooked[32] = 10;
+        assert_eq!(message(&cooked), "in.pcap: packet 1: damaged: a packet is shorter than its link layer");
         assert_eq!(
             message(&pcap(false, 0xa1b2_c3d4, 1, 1_000_000, 60)),
             "in.pcap: packet 1: damaged: the fraction of the time stamp is a second or more"
@@ -507,6 +528,22 @@ mod tests {
             message(&whole[..whole.len() - 1]),
             "in.pcap: packet 1: the file is truncated: it ends in the middle of a packet"
         );
+    }
+
+    /// A snap length of 60, and a frame of 1,500 bytes: it is as long as it was, and nothing of what the buffer held
+    /// before is in it.
+    #[test]
+    fn what_was_not_captured_is_zero() {
+        let format = open(Box::new(io::Cursor::new(pcap(false, 0xa1b2_c3d4, 1, 0, 1500)))).unwrap();
+        let mut reader = Reader::new(Path::new("in.pcap"), format);
+        let mut pool = Pool::new(1);
+        let mut dirty = pool.take().unwrap();
+        dirty.slot_mut().fill(0xee);
+        pool.give(dirty);
+        let (_, packet) = reader.receive(&mut pool).unwrap().unwrap();
+        let expected: Vec<u8> = (0..1500).map(|n| if n < 60 { 0xab } else { 0 }).collect();
+        assert_eq!(packet.bytes(), expected);
+        assert_eq!(reader.tally(), Tally { padded: 1, ..Tally::default() });
     }
 
     /// Every cut is an error, except between packets; no byte that changes makes it panic.
@@ -528,29 +565,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let path = std::env::temp_dir().join(format!("underpass-port-{}.pcap", std::process::id()));
-        let packets: Vec<(u64, Vec<u8>)> =
-            vec![(0, vec![1; 14]), (1_700_000_000_123_456_789, vec![2; 1514]), (7, vec![])];
-        let mut writer = Writer::create(&path).unwrap();
-        for (time, frame) in &packets {
-            writer.send(*time, frame).unwrap();
-        }
-        assert_eq!(writer.packets(), 3);
-        assert!(writer.send((u64::from(u32::MAX) + 1) * 1_000_000_000, &[0; 60]).is_err());
-        assert!(writer.send(0, &vec![0; MAX_FRAME + 1]).is_err());
-        writer.finish().unwrap();
-        let mut reader = Reader::open(&path).unwrap();
-        let mut pool = Pool::new(1);
-        let mut back = Vec::new();
-        while let Some((time, packet)) = reader.receive(&mut pool).unwrap() {
-            back.push((time, packet.bytes().to_vec()));
-            pool.give(packet);
-        }
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(back, packets);
     }
 }

@@ -1,5 +1,6 @@
 //! `underpass replay`: captures go through a router of this process.
 
+mod input;
 mod summary;
 mod trace;
 
@@ -7,7 +8,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -20,6 +20,7 @@ use underpass_engine::trace::Watch;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
 
+use input::{Feed, Input};
 use summary::{Capture, Shown, Summary};
 use trace::Printer;
 use underpass_daemon::output;
@@ -30,18 +31,30 @@ use underpass_daemon::script::{self, Line};
 /// Needs no privileges: the router and its ports live in this process. The real tools run the lines of the
 /// configuration. Packets of several captures are merged by time stamp. What a port sends is written to
 /// DIR/PORT.pcap with the time stamp of the packet that caused it.
+///
+/// Captures are pcap or pcapng, plain or compressed by gzip or zstd, of Ethernet, `tcpdump -i any` (Linux cooked),
+/// IP without a link layer, or BSD loopback. A packet without an Ethernet header gets one to the port's address.
+/// One that was cut by a snap length is filled up with zeros. What the captured machine itself sent is left out
+/// where the capture says so. The summary counts each of these.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass replay --config vpn.conf --rx wan=in.pcap --port lan,mac=02:00:00:00:00:02 --out out
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --trace
+  underpass replay --config vpn.conf --rx wan-and-lan.pcapng.zst --out out
+  underpass replay --config vpn.conf --rx wan=any.pcap,interface=2 --rx lan=any.pcap,interface=3 --out out
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --show 'ip -6 -s route show'")]
 pub struct Args {
     /// Lines for ip and tc; # starts a comment, a trailing \ continues the line
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Send this Ethernet capture (pcap or pcapng) into a port; repeatable
-    #[arg(long = "rx", value_name = "PORT=FILE", required = true)]
+    /// Send a capture into a port, or what was captured at one of its interfaces; repeatable. Without PORT each
+    /// interface of a pcapng goes into the port of its name. An interface without a name has a number: that of
+    /// `tcpdump -i any`, or its place in the file, from 0
+    #[arg(long = "rx", value_name = "[PORT=]FILE[,interface=NAME]", required = true)]
     inputs: Vec<Input>,
+    /// Send in what the captured machine itself sent, too
+    #[arg(long)]
+    include_sent: bool,
     /// Add a port; a port that only --rx names gets a MAC address of the router's choice
     #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]")]
     ports: Vec<PortSpec>,
@@ -59,24 +72,6 @@ pub struct Args {
     show: Vec<Line>,
 }
 
-/// A capture and the port that it comes in by.
-#[derive(Debug, Clone)]
-struct Input {
-    port: PortSpec,
-    file: PathBuf,
-}
-
-impl FromStr for Input {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((port, file)) if !file.is_empty() => Ok(Self { port: port.parse()?, file: file.into() }),
-            _ => Err("PORT=FILE is needed, such as wan=in.pcap".to_owned()),
-        }
-    }
-}
-
 /// Buffers of the router. A packet leaves its buffer as soon as it was written, unless it waits in a qdisc.
 const BUFFERS: usize = 4096;
 /// Times in a row that a qdisc may let nothing go when it was to.
@@ -86,14 +81,20 @@ const PATIENCE: u32 = 100_000;
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let text = fs::read_to_string(&args.config).with_context(|| args.config.display().to_string())?;
     let lines = script::parse(&args.config, &text)?;
-    let ports = ports(args);
-    let mut sources = sources(args, &ports)?;
+    let feeds = input::feeds(&args.inputs)?;
+    let ports = ports(&args.ports, &feeds);
+    let mut sources = sources(&feeds, &ports, args.include_sent)?;
     // One for the worker, one for the trace, which tells what the worker's ids stand for.
     let (router, tables, readers) = Offline::new(&ports, 2)?;
     let Ok([worker_reader, trace_reader]) = <[_; 2]>::try_from(readers) else {
         bail!("a router with two readers is needed");
     };
     script::configure(&router, &args.config, &lines)?;
+    for link in router.router().links() {
+        // What was captured without addresses goes to the address that the configuration has given the port.
+        let into = |source: &&mut Source| link.kind == LinkKind::Port(source.port);
+        sources.iter_mut().filter(into).for_each(|source| source.reader.set_station(link.mac));
+    }
 
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let mut sinks =
@@ -117,7 +118,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         replay(&mut worker, &mut sources, &mut sinks, None)?;
     }
 
-    let received = sources.into_iter().map(|source| source.capture).collect();
+    let received = sources.into_iter().map(Source::finish).collect();
     let sent = sinks.into_iter().map(Sink::finish).collect::<anyhow::Result<_>>()?;
     let mut summary = Summary::new(received, sent, &counters);
     for line in &args.show {
@@ -136,11 +137,11 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The ports, those of `--port` first.
-fn ports(args: &Args) -> Vec<PortSpec> {
-    let mut ports = args.ports.clone();
-    for input in &args.inputs {
-        if ports.iter().all(|port| port.name != input.port.name) {
-            ports.push(input.port.clone());
+fn ports(declared: &[PortSpec], feeds: &[Feed]) -> Vec<PortSpec> {
+    let mut ports = declared.to_vec();
+    for feed in feeds {
+        if ports.iter().all(|port| port.name != feed.port.name) {
+            ports.push(feed.port.clone());
         }
     }
     ports
@@ -154,18 +155,37 @@ struct Source {
     capture: Capture,
 }
 
-fn sources(args: &Args, ports: &[PortSpec]) -> anyhow::Result<Vec<Source>> {
-    let open = |input: &Input| {
-        let name = &input.port.name;
+impl Source {
+    fn finish(self) -> Capture {
+        let tally = self.reader.tally();
+        Capture {
+            padded: tally.padded,
+            left_out_sent: tally.sent,
+            left_out_foreign: tally.foreign,
+            ..self.capture
+        }
+    }
+}
+
+fn sources(feeds: &[Feed], ports: &[PortSpec], include_sent: bool) -> anyhow::Result<Vec<Source>> {
+    let open = |feed: &Feed| {
+        let name = &feed.port.name;
         let index = ports.iter().position(|port| port.name == *name).context("a port without a number")?;
+        let mut reader = Reader::open(&feed.file)?;
+        if let Some(interface) = &feed.interface {
+            reader = reader.only(interface);
+        }
+        if include_sent {
+            reader = reader.with_sent();
+        }
         Ok(Source {
             port: PortId(u16::try_from(index).context("too many ports")?),
-            reader: Reader::open(&input.file)?,
+            reader,
             next: None,
-            capture: Capture { port: name.clone(), file: input.file.clone(), packets: 0, bytes: 0 },
+            capture: Capture::new(name, &feed.file),
         })
     };
-    args.inputs.iter().map(open).collect()
+    feeds.iter().map(open).collect()
 }
 
 /// A capture that is being written.
@@ -178,7 +198,7 @@ impl Sink {
     fn create(directory: &Path, port: &str) -> anyhow::Result<Self> {
         let file = directory.join(format!("{port}.pcap"));
         let writer = Writer::create(&file)?;
-        Ok(Self { writer, capture: Capture { port: port.to_owned(), file, packets: 0, bytes: 0 } })
+        Ok(Self { writer, capture: Capture::new(port, &file) })
     }
 
     fn finish(self) -> anyhow::Result<Capture> {

@@ -1,7 +1,7 @@
 //! What became of every packet of a replay.
 
 use std::fmt::{self, Display, Formatter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use underpass_engine::counters::Counters;
@@ -18,6 +18,28 @@ pub struct Capture {
     pub packets: u64,
     /// Their bytes, link layer included.
     pub bytes: u64,
+    /// Of these, packets that were cut by a snap length, and filled up with zeros.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub padded: u64,
+    /// Beside these, packets that the captured machine itself sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out_sent: u64,
+    /// Beside these, what no Ethernet frame can carry.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out_foreign: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Capture {
+    /// One without packets.
+    pub fn new(port: &str, file: &Path) -> Self {
+        let (port, file) = (port.to_owned(), file.to_owned());
+        Self { port, file, packets: 0, bytes: 0, padded: 0, left_out_sent: 0, left_out_foreign: 0 }
+    }
 }
 
 /// The packets that were dropped for one reason.
@@ -101,9 +123,19 @@ impl Display for Summary {
         let width = |captures: &[Capture]| captures.iter().map(|c| c.port.len()).max().unwrap_or_default();
         let width = width(&self.received).max(width(&self.sent));
         for (way, captures) in [("in ", &self.received), ("out", &self.sent)] {
-            for Capture { port, file, packets, bytes } in captures {
+            for capture in captures {
+                let Capture { port, file, packets, bytes, .. } = capture;
                 let file = file.display();
                 writeln!(f, "{way}  {port:width$}  {packets:>8} packets  {bytes:>10} bytes  {file}")?;
+                for (count, what) in [
+                    (capture.padded, "cut by a snap length: filled up with zeros"),
+                    (capture.left_out_sent, "left out: sent by the captured machine, see --include-sent"),
+                    (capture.left_out_foreign, "left out: no Ethernet frame can carry them"),
+                ] {
+                    if count > 0 {
+                        writeln!(f, "     {:width$}  {count:>8} {what}", "")?;
+                    }
+                }
             }
         }
         if self.generated > 0 {
@@ -133,7 +165,11 @@ mod tests {
     use super::*;
 
     fn capture(port: &str, packets: u64) -> Capture {
-        Capture { port: port.to_owned(), file: format!("{port}.pcap").into(), packets, bytes: packets * 100 }
+        Capture {
+            packets,
+            bytes: packets * 100,
+            ..Capture::new(port, &PathBuf::from(format!("{port}.pcap")))
+        }
     }
 
     #[test]
