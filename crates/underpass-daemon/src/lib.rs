@@ -23,11 +23,9 @@ pub mod startup;
 pub mod supervise;
 pub mod testbed;
 
-/// What the preload library and the daemon say to each other. One file, compiled into both: linking
-/// the preload library itself would replace this program's own socket calls.
-#[path = "../../underpass-preload/src/protocol.rs"]
+/// What the preload library and the daemon say to each other. One file, compiled into both (a symbolic link, which a
+/// package of this crate follows): linking the preload library itself would replace this program's own socket calls.
 pub mod protocol;
 
 /// Descriptor numbers in netlink messages: likewise one file for both.
-#[path = "../../underpass-preload/src/numbers.rs"]
 mod numbers;

@@ -141,6 +141,24 @@ mod tests {
         found
     }
 
+    /// What `cargo package` needs beside a licence: versions of the other crates, and no file of another directory in what is
+    /// compiled but tests.
+    #[test]
+    fn crates_can_be_packaged() {
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let own = manifest.lines().filter(|line| line.starts_with("underpass-"));
+        assert!(own.clone().count() > 5 && own.clone().all(|line| line.contains("version = ")), "{manifest}");
+        for source in sources().into_iter().filter(|source| source.iter().any(|part| part == "src")) {
+            let text = fs::read_to_string(&source).unwrap();
+            let compiled = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let far = compiled.lines().find(|line| {
+                line.contains("/../../..") && (line.contains("include") || line.contains("#[path"))
+                    || line.contains("\"../../underpass")
+            });
+            assert_eq!(far, None, "{}", source.display());
+        }
+    }
+
     /// A page that names a source file names one that there is.
     #[test]
     fn files_that_the_docs_name_exist() {

@@ -85,7 +85,7 @@ pub fn scenarios() -> Vec<Scenario> {
 /// End.BPF with a program that reads the packet and raises the tag of its SRH by one; tests/golden/bpf has its source.
 /// None, if there is nowhere to write it to.
 fn programmed(segments: &str) -> Option<Scenario> {
-    const TAG: &[u8] = include_bytes!("../../../../tests/golden/bpf/tag.o");
+    const TAG: &[u8] = include_bytes!("tag.o");
     let mut file = tempfile::Builder::new().prefix("tag").suffix(".o").tempfile().ok()?;
     file.write_all(TAG).ok()?;
     let action = format!("End.BPF endpoint obj {} section seg6", file.path().display());

@@ -14,7 +14,7 @@ use underpass_daemon::output::print;
 
 macro_rules! script {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../../examples/lab-l3vpn/", $name)))
+        ($name, include_str!(concat!("lab-l3vpn/", $name)))
     };
 }
 

@@ -48,8 +48,8 @@ pub enum Limit {
     },
 }
 
-const PLUGIN: &str = include_str!("../../../../../examples/cni-bandwidth/ifb-tbf.sh");
-const POLICE_PLUGIN: &str = include_str!("../../../../../examples/cni-bandwidth/police.sh");
+const PLUGIN: &str = include_str!("../cni-bandwidth/ifb-tbf.sh");
+const POLICE_PLUGIN: &str = include_str!("../cni-bandwidth/police.sh");
 
 impl Limit {
     pub const fn name(self) -> &'static str {

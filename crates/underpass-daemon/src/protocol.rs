@@ -1,0 +1,1 @@
+../../underpass-preload/src/protocol.rs
