@@ -24,7 +24,9 @@ use underpass_control::Router;
 use crate::{
     fpm::Fpm,
     limits::patiently,
-    live::{SAVE, SAVE_PATIENCE, first_line, stats_path},
+    live::{
+        Answer, SAVE, SAVE_PATIENCE, Topic, first_line, offline_answer, stats_path, trace::refuse, trace_path,
+    },
     offline,
     persist::{Keeper, Lines, StateDirectory},
     port_spec::PortSpec,
@@ -55,6 +57,8 @@ pub struct Options<'a> {
 enum Word {
     /// Somebody wants to know what is configured.
     Saved(Sender<Lines>),
+    /// Somebody wants to know what there is, and what was counted of it.
+    Stats(Topic, Sender<Answer>),
     /// The lines of the start have been run.
     Started(Result<Failed, ScriptError>),
 }
@@ -76,6 +80,12 @@ impl Words {
     fn saved(&self) -> Option<Lines> {
         let (to, answer) = channel();
         self.send(Word::Saved(to))?;
+        answer.recv_timeout(SAVE_PATIENCE).ok()
+    }
+
+    fn stats(&self, topic: Topic) -> Option<Answer> {
+        let (to, answer) = channel();
+        self.send(Word::Stats(topic, to))?;
         answer.recv_timeout(SAVE_PATIENCE).ok()
     }
 }
@@ -111,7 +121,7 @@ pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyho
     })?;
     let (sender, heard) = channel();
     let words = Words { sender, waker: server.waker() };
-    let _file = listen(socket, words.clone())?;
+    let _files = [listen(socket, words.clone())?, refuse_traces(socket)?];
     let router = Arc::new(Mutex::new(router));
     match startup {
         Some(startup) => {
@@ -175,6 +185,9 @@ impl Daemon {
                 Word::Saved(to) => {
                     let _ = to.send(saved(router, fpm));
                 }
+                Word::Stats(topic, to) => {
+                    let _ = to.send(offline_answer(router, topic));
+                }
                 Word::Started(done) => {
                     self.outcome = done.map_err(Into::into).and_then(|failed| self.started(&failed));
                     self.outcome.as_ref().ok()?;
@@ -211,28 +224,55 @@ impl Daemon {
     }
 }
 
-/// Answers `underpass save` beside the socket.
-fn listen(socket: &Path, words: Words) -> anyhow::Result<SocketFile> {
-    let path = stats_path(socket);
+/// A socket that its owner alone may use.
+fn bind(path: PathBuf) -> anyhow::Result<(UnixListener, SocketFile)> {
     // Whoever listened at the socket before is gone.
     let _ = fs::remove_file(&path);
     let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    thread::Builder::new().name("save".to_owned()).spawn(move || {
+    Ok((listener, SocketFile(path)))
+}
+
+/// Answers `underpass save`, `stats` and `top` beside the socket.
+fn listen(socket: &Path, words: Words) -> anyhow::Result<SocketFile> {
+    let (listener, file) = bind(stats_path(socket))?;
+    thread::Builder::new().name("stats".to_owned()).spawn(move || {
         for connection in patiently(listener.incoming(), "somebody who wants what is configured") {
             if let Err(error) = answer(&connection, &words) {
                 tracing::debug!("somebody who asked what is configured: {error}");
             }
         }
     })?;
-    Ok(SocketFile(path))
+    Ok(file)
+}
+
+/// Answers `underpass trace`: there are no packets to be followed.
+fn refuse_traces(socket: &Path) -> anyhow::Result<SocketFile> {
+    let (listener, file) = bind(trace_path(socket))?;
+    thread::Builder::new().name("trace".to_owned()).spawn(move || {
+        for connection in patiently(listener.incoming(), "somebody who wants to follow packets") {
+            let why =
+                "no packet moves in an offline router: `underpass replay --trace` sends captures through one";
+            // Read first: a connection that is closed with something unread is reset.
+            let refused =
+                first_line(&connection, 1 << 20, QUESTION_PATIENCE).and_then(|_| refuse(&connection, why));
+            if let Err(error) = refused {
+                tracing::debug!("somebody who wanted to follow packets: {error}");
+            }
+        }
+    })?;
+    Ok(file)
 }
 
 fn answer(mut connection: &UnixStream, words: &Words) -> io::Result<()> {
     connection.set_write_timeout(Some(SAVE_PATIENCE))?;
-    if first_line(connection, 64, QUESTION_PATIENCE)?.trim() != SAVE {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let lines = words.saved().ok_or(io::ErrorKind::TimedOut)?;
-    connection.write_all(&serde_json::to_vec(&lines)?)
+    let line = first_line(connection, 64, QUESTION_PATIENCE)?;
+    let mut text = if line.trim() == SAVE {
+        serde_json::to_vec(&words.saved().ok_or(io::ErrorKind::TimedOut)?)?
+    } else {
+        let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
+        serde_json::to_vec(&words.stats(topic).ok_or(io::ErrorKind::TimedOut)?)?
+    };
+    text.push(b'\n');
+    connection.write_all(&text)
 }

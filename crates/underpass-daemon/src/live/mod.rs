@@ -18,6 +18,7 @@ mod keeping;
 mod kept;
 mod lifecycle;
 mod metrics;
+mod model;
 mod neighbours;
 pub mod priority;
 mod questions;
@@ -78,11 +79,12 @@ pub use descriptors::Descriptors;
 pub use device::ethernet_devices;
 pub use fast::try_fast_path;
 pub use filters::KernelFilters;
+pub use model::offline as offline_answer;
 pub use priority::go_first;
-pub use questions::{SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
+pub use questions::{Answer, SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
 pub use stats::{
-    FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats,
-    Stats, Totals, Worker as WorkerStats,
+    FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats,
+    Port as PortStats, Sid as SidStats, Stats, Topic, Totals, Worker as WorkerStats,
 };
 
 use accounts::Accounts;

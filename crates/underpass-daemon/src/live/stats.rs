@@ -197,7 +197,7 @@ pub enum Topic {
 
 impl Topic {
     /// Reads the line of a question: nothing for [`Topic::All`].
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             [] => Some(Self::All),
             ["state"] => Some(Self::State),

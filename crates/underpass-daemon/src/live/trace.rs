@@ -334,6 +334,15 @@ impl From<io::Error> for Refused {
     }
 }
 
+/// Answers somebody who wants to follow packets of a router that follows none, because of `why`.
+///
+/// # Errors
+/// Those of writing.
+pub fn refuse(connection: &UnixStream, why: &str) -> io::Result<()> {
+    connection.set_write_timeout(Some(PATIENCE))?;
+    send(connection, &Message::Refused(why.to_owned()))
+}
+
 /// Orders to the workers.
 fn spec(request: &Request, names: &[LinkName], workers: usize) -> Result<Spec, Refused> {
     let program: Vec<Instruction> =
