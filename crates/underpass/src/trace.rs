@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_road_in_words() {
-        let step = |after, text: &str| Step { after, step: "sent".into(), text: text.into() };
+        let step = |after, text: &str| Step { after, step: "sent".into(), text: text.into(), ..Step::default() };
         let mut packet_path = PacketPath {
             packet: 3,
             worker: 1,

@@ -150,6 +150,41 @@ fn a_trace_tells_the_road() {
     assert_eq!((frames(&out.join("p0.pcap")).len(), frames(&out.join("p1.pcap")).len()), (0, 1));
 }
 
+/// Labels and segments are told by their values, in the order in which they are met.
+#[test]
+fn a_trace_tells_labels_and_segments() {
+    let trace = |route: &str| {
+        let config = FORWARDING.replace("2001:db8::/32 via fd01::2", route);
+        let (directory, conf, pcap) = scene(&config, &[datagram()]);
+        let output = replay(&[
+            &format!("--config={}", conf.display()),
+            &format!("--rx=p0={}", pcap.display()),
+            "--port=p0",
+            "--port=p1",
+            &format!("--out={}", directory.path().display()),
+            "--trace",
+        ]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        text
+    };
+    let labels = trace("2001:db8::/32 encap mpls 100/200 via fd01::2");
+    assert!(labels.contains("look up 2001:db8::1 → encap mpls 100/200 to dev p1"), "{labels}");
+    assert!(labels.contains(" / MPLS 100 ttl 8, 200 ttl 8 / IPv6 fd00::2 > 2001:db8::1"), "{labels}");
+
+    for mode in ["encap", "encap.red"] {
+        let route = format!("2001:db8::/32 encap seg6 mode {mode} segs fc00:2::1,fc00:3::1,fc00:4::1 dev p1");
+        let policy = trace(&route);
+        let told = " to fc00:2::1, segments [fc00:2::1, fc00:3::1, fc00:4::1]";
+        assert!(policy.contains(told), "{mode}: {policy}");
+    }
+    let inline = trace("2001:db8::/32 encap seg6 mode inline segs fc00:2::1 dev p1");
+    assert!(
+        inline.contains("inline to fc00:2::1, segments [fc00:2::1, the packet's destination]"),
+        "{inline}"
+    );
+}
+
 #[test]
 fn an_error_names_the_file_the_line_and_the_tools_own_words() {
     let (directory, conf, pcap) =

@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     limits::patiently,
-    packet_path::{self, LinkName, Names, port_name},
+    packet_path::{self, LinkName, Names, facts::Facts, port_name},
 };
 
 /// Longest request: a program of the most instructions in JSON.
@@ -125,6 +125,9 @@ pub struct Step {
     pub step: String,
     /// In words.
     pub text: String,
+    /// In fields, among those of the step.
+    #[serde(flatten)]
+    pub facts: Facts,
 }
 
 /// A frame.
@@ -292,6 +295,7 @@ impl Following {
                 after: step.after,
                 step: packet_path::word(&step.event).to_owned(),
                 text: packet_path::line(&step.event, &step.shown, &told),
+                facts: Facts::of(&step.event, &told),
             }));
         }
         // What only this has looked at must not keep memory from being freed.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::srh::Srh;
-use underpass_packet::{FromBytes, arp, ethernet, ipv4, ipv6, protocol, tcp, udp};
+use underpass_packet::{FromBytes, arp, ethernet, gre, ipv4, ipv6, mpls, protocol, tcp, udp, vlan};
 
 /// A packet that begins with an Ethernet header.
 pub struct Frame<'a>(pub &'a [u8]);
@@ -62,7 +62,21 @@ fn frame(f: &mut Formatter<'_>, bytes: &[u8], depth: usize) -> fmt::Result {
 
 /// What an EtherType says that `payload` is.
 fn behind(f: &mut Formatter<'_>, ethertype: u16, payload: &[u8], depth: usize) -> fmt::Result {
+    if depth == 0 {
+        return write!(f, "…");
+    }
     match ethertype {
+        tag if vlan::is_tag(tag) => match *payload {
+            [high, low, t0, t1, ref rest @ ..] => {
+                let service = if tag == ethernet::SERVICE_VLAN { "service " } else { "" };
+                let (priority, id) = (high >> 5, u16::from_be_bytes([high & 0x0f, low]));
+                write!(f, "{service}VLAN {id} priority {priority} / ")?;
+                behind(f, u16::from_be_bytes([t0, t1]), rest, depth - 1)
+            }
+            _ => write!(f, "VLAN, truncated"),
+        },
+        ethernet::MPLS | ethernet::MPLS_MULTICAST => labels(f, payload, depth - 1),
+        gre::TRANSPARENT_ETHERNET => frame(f, payload, depth - 1),
         ethernet::IPV4 => upper(f, protocol::IPV4, payload, depth),
         ethernet::IPV6 => upper(f, protocol::IPV6, payload, depth),
         ethernet::ARP => match arp::Packet::parse(payload) {
@@ -70,6 +84,35 @@ fn behind(f: &mut Formatter<'_>, ethertype: u16, payload: &[u8], depth: usize) -
             Err(why) => write!(f, "ARP, malformed ({why:?})"),
         },
         other => write!(f, "EtherType {other:#06x}, {} bytes", payload.len()),
+    }
+}
+
+/// A label stack from its top, and what follows it, which only the first half-byte tells.
+fn labels(f: &mut Formatter<'_>, bytes: &[u8], depth: usize) -> fmt::Result {
+    let entries = match mpls::depth(bytes) {
+        Ok(entries) => entries,
+        Err(why) => return write!(f, "MPLS, malformed ({why:?})"),
+    };
+    let (stack, payload) = bytes.split_at_checked(entries * mpls::Entry::LEN).unwrap_or((bytes, &[]));
+    for (position, entry) in <[mpls::Entry]>::ref_from_bytes(stack).unwrap_or_default().iter().enumerate() {
+        write!(f, "{}", if position == 0 { "MPLS " } else { ", " })?;
+        match entry.label() {
+            mpls::IPV4_EXPLICIT_NULL => write!(f, "0 (IPv4 explicit null)")?,
+            mpls::ROUTER_ALERT => write!(f, "1 (router alert)")?,
+            mpls::IPV6_EXPLICIT_NULL => write!(f, "2 (IPv6 explicit null)")?,
+            mpls::ENTROPY_LABEL_INDICATOR => write!(f, "7 (an entropy label follows)")?,
+            label => write!(f, "{label}")?,
+        }
+        if entry.traffic_class() != 0 {
+            write!(f, " class {}", entry.traffic_class())?;
+        }
+        write!(f, " ttl {}", entry.ttl())?;
+    }
+    write!(f, " / ")?;
+    match payload.first().map(|byte| byte >> 4) {
+        Some(4) => upper(f, protocol::IPV4, payload, depth),
+        Some(6) => upper(f, protocol::IPV6, payload, depth),
+        _ => write!(f, "{} bytes", payload.len()),
     }
 }
 
@@ -101,6 +144,18 @@ fn upper(f: &mut Formatter<'_>, next: u8, bytes: &[u8], depth: usize) -> fmt::Re
             Err(why) => write!(f, "IPv6, malformed ({why:?})"),
         },
         protocol::ETHERNET => frame(f, bytes, depth - 1),
+        protocol::MPLS => labels(f, bytes, depth - 1),
+        protocol::GRE => match gre::View::parse(bytes) {
+            Ok(packet) => {
+                write!(f, "GRE")?;
+                if let Some(key) = packet.key {
+                    write!(f, " key {key}")?;
+                }
+                write!(f, " / ")?;
+                behind(f, packet.protocol, packet.payload, depth - 1)
+            }
+            Err(why) => write!(f, "GRE, malformed ({why:?})"),
+        },
         protocol::UDP => match udp::Header::ref_from_prefix(bytes) {
             Ok((header, payload)) => {
                 write!(f, "UDP {} > {}, {} bytes", header.source_port, header.destination_port, payload.len())
@@ -196,6 +251,47 @@ mod tests {
         assert_eq!(Packet(&bytes()[14..]).to_string(), inner);
         let ethernet = format!("Ethernet 02:00:00:00:02:00 > 02:00:00:00:01:00 / {inner}");
         assert_eq!(Frame(&bytes()).to_string(), ethernet);
+    }
+
+    #[test]
+    fn tags_labels_and_gre() {
+        let ip = [&[0x45, 0, 0, 20, 0, 0, 0, 0, 9, 59, 0, 0][..], &[10, 0, 0, 1, 10, 0, 0, 2]].concat();
+        let inside = "IPv4 10.0.0.1 > 10.0.0.2 ttl 9 / nothing";
+        let tagged = |ethertype, bytes: &[u8]| Headless(ethertype, &[bytes, &ip].concat()).to_string();
+        assert_eq!(
+            tagged(0x88a8, &[0x00, 7, 0x81, 0, 0xa0, 20, 8, 0]),
+            format!("service VLAN 7 priority 0 / VLAN 20 priority 5 / {inside}")
+        );
+        let entry = |label, class, bottom| mpls::Entry::new(label, class, bottom, 63);
+        let stack = [entry(100, 3, false), entry(7, 0, false), entry(70_000, 0, false), entry(0, 0, true)];
+        assert_eq!(
+            tagged(0x8847, zerocopy_bytes(&stack).as_slice()),
+            format!(
+                "MPLS 100 class 3 ttl 63, 7 (an entropy label follows) ttl 63, 70000 ttl 63, \
+                 0 (IPv4 explicit null) ttl 63 / {inside}"
+            )
+        );
+        assert!(tagged(0x8847, zerocopy_bytes(&stack[..3]).as_slice()).starts_with("MPLS, malformed"));
+        let mut gre = ip.clone();
+        gre[9] = protocol::GRE;
+        gre[3] = 20 + 8 + 20;
+        gre.extend([0x20, 0, 8, 0, 0, 0, 0, 42]);
+        gre.extend(&ip);
+        assert_eq!(
+            Packet(&gre).to_string(),
+            format!("IPv4 10.0.0.1 > 10.0.0.2 ttl 9 / GRE key 42 / {inside}")
+        );
+        // Tags without end.
+        let deep = [0, 1, 0x81, 0].repeat(40);
+        assert!(Headless(0x8100, &deep).to_string().ends_with("…"));
+        for cut in 0..gre.len() {
+            let _ = (Packet(&gre[..cut]).to_string(), Headless(0x8847, &gre[..cut]).to_string());
+        }
+    }
+
+    fn zerocopy_bytes(stack: &[mpls::Entry]) -> Vec<u8> {
+        use underpass_packet::IntoBytes;
+        stack.as_bytes().to_vec()
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A packet's path in words: a line a step, for `replay --trace` and `trace`.
 
 mod describe;
+pub mod facts;
 
 use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
 
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
@@ -295,10 +297,33 @@ fn policy(f: &mut Formatter<'_>, headend: &Headend) -> fmt::Result {
         write!(f, " from {}", outer.source())?;
     }
     write!(f, " to {}", headend.via.address)?;
-    if let Some(Ok(srh)) = headend.header.get(list..).filter(|bytes| !bytes.is_empty()).map(Srh::parse) {
-        write!(f, ", segments in the SRH: {}", srh.segments().len())?;
+    let segments = segments(headend);
+    if segments.len() > 1 {
+        write!(f, ", segments [")?;
+        for (position, segment) in segments.iter().enumerate() {
+            write!(f, "{}", if position == 0 { "" } else { ", " })?;
+            match segment {
+                Some(segment) => write!(f, "{segment}")?,
+                None => write!(f, "the packet's destination")?,
+            }
+        }
+        write!(f, "]")?;
     }
     Ok(())
+}
+
+/// The segments of a policy in the order in which they are visited; `None` is the packet's own destination.
+fn segments(headend: &Headend) -> Vec<Option<IpAddr>> {
+    let inline = headend.mode == HeadendMode::Inline;
+    let list = if inline { 0 } else { ipv6::Header::LEN };
+    let mut segments = vec![Some(headend.via.address)];
+    if let Some(Ok(srh)) = headend.header.get(list..).filter(|bytes| !bytes.is_empty()).map(Srh::parse) {
+        // Reversed on the wire. A reduced list is without the first.
+        let listed = (0..srh.segments().len()).rev().filter_map(|index| srh.segment(index));
+        let listed = listed.map(|segment| (!inline || !segment.is_unspecified()).then_some(segment.into()));
+        segments.extend(listed.skip_while(|segment| *segment == Some(headend.via.address)));
+    }
+    segments
 }
 
 #[cfg(test)]
