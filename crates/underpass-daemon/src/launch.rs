@@ -52,7 +52,7 @@ pub enum LaunchError {
         offline: PathBuf,
     },
     /// Something is there, but it cannot be used.
-    #[error("cannot reach the router at {}: {error}", path.display())]
+    #[error("cannot reach the router at {}: {error}{}", path.display(), permission(error))]
     Unreachable {
         /// The socket's path.
         path: PathBuf,
@@ -76,6 +76,14 @@ pub enum LaunchError {
 
 fn list(directories: &[PathBuf]) -> String {
     directories.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Whose the socket is, if it may not be used.
+pub(crate) fn permission(error: &io::Error) -> &'static str {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return "";
+    }
+    ": only root, and members of the group of `underpass run --socket-group`, may use it"
 }
 
 /// Which router a program is led to unless configured otherwise: that of `$UNDERPASS_SOCKET`, which `exec` sets for
@@ -102,6 +110,20 @@ pub fn default_socket() -> Result<Option<PathBuf>, LaunchError> {
         Err(LaunchError::NoRouter(_)) => Err(LaunchError::NoneHere { here, offline }),
         Err(error) => Err(error),
     }
+}
+
+/// Which router is asked: that at `named`, else that of [`default_socket`].
+///
+/// # Errors
+/// As [`default_socket`].
+pub fn chosen_socket(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    Ok(match named {
+        Some(named) => named.to_owned(),
+        None => match default_socket()? {
+            Some(socket) => socket,
+            None => namespace_socket()?,
+        },
+    })
 }
 
 /// Where the daemon of the calling thread's network namespace listens, in [`RUNTIME`].

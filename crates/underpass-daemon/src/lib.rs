@@ -17,6 +17,7 @@ pub mod port_spec;
 pub mod processor;
 pub mod query;
 pub mod script;
+pub mod seconds;
 pub mod serve;
 pub mod sid;
 pub mod startup;

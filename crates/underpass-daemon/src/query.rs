@@ -1,13 +1,22 @@
 //! Questions to a running router, at its socket for statistics.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::live::stats_path;
+use crate::{launch::permission, live::stats_path};
+
+/// Why there was no connection to a router's socket, and what helps.
+pub fn unreachable(path: &Path, error: io::Error) -> anyhow::Error {
+    let path = path.display();
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return anyhow::anyhow!("{path}: {error}{}", permission(&error));
+    }
+    anyhow::Error::new(error).context(format!("no router answers at {path}: start one with `underpass run`"))
+}
 
 /// What the router at `socket` answers.
 ///
@@ -23,9 +32,7 @@ pub fn answer(socket: &Path, question: &str) -> anyhow::Result<String> {
 /// As [`answer`].
 pub fn answer_within(socket: &Path, question: &str, patience: Duration) -> anyhow::Result<String> {
     let path = stats_path(socket);
-    let mut connection = UnixStream::connect(&path).with_context(|| {
-        format!("no router answers at {}: start one with `underpass run`", path.display())
-    })?;
+    let mut connection = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
     connection.set_read_timeout(Some(patience))?;
     writeln!(connection, "{question}")?;
     let mut text = String::new();
@@ -46,6 +53,13 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_permission_that_is_missing_is_named() {
+        let error = |kind: io::ErrorKind| format!("{:#}", unreachable(Path::new("/run/r.sock"), kind.into()));
+        assert!(error(io::ErrorKind::PermissionDenied).contains("only root, and members of the group"));
+        assert!(error(io::ErrorKind::NotFound).contains("start one with `underpass run`"));
+    }
 
     #[test]
     fn no_answer_is_no_empty_answer() {

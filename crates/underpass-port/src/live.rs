@@ -300,6 +300,11 @@ impl Device {
         &self.why
     }
 
+    /// Says why it is this driver, where the caller has chosen it in place of another.
+    pub fn set_why(&mut self, why: String) {
+        self.why = why;
+    }
+
     /// Queues that workers can share, each served by one: with AF_XDP those of the device, with AF_PACKET any
     /// number, and 1 is said.
     pub fn queues(&self) -> u32 {

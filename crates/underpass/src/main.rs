@@ -17,6 +17,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use nix::{errno::Errno, unistd::geteuid};
 use underpass_daemon::{processor, sid};
 use underpass_lab::{bench, lab};
 
@@ -63,6 +64,11 @@ fn main() -> ExitCode {
             _ => tracing::Level::WARN,
         })
         .init();
+    let needs = match &cli.command {
+        Command::Run(args) => args.needs(),
+        Command::Lab(_) | Command::Bench(_) => Some("network namespaces and devices are made by root"),
+        _ => None,
+    };
     let done = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
@@ -81,9 +87,22 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             eprintln!("underpass: {error:#}");
+            if let Some(hint) = needs.filter(|_| is_denied(&error)) {
+                eprintln!("underpass: {hint}");
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the kernel did not permit something, and this is not root.
+fn is_denied(error: &anyhow::Error) -> bool {
+    let denied = error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let errno = cause.downcast_ref::<Errno>();
+        kind == Some(io::ErrorKind::PermissionDenied) || matches!(errno, Some(Errno::EPERM | Errno::EACCES))
+    });
+    denied && !geteuid().is_root()
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use std::{
     env, ffi::OsString, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use nix::{
     sys::signal::{SigSet, Signal},
-    unistd::Group,
+    unistd::{Group, geteuid},
 };
 use underpass_daemon::{
     fpm::{self, Fpm},
@@ -151,6 +151,14 @@ enum Level {
 }
 
 impl Args {
+    /// What a router needs that was not permitted something.
+    pub fn needs(&self) -> Option<&'static str> {
+        (!self.offline).then_some(
+            "a router beside the kernel needs root, or NET_ADMIN, NET_RAW, BPF, PERFMON and IPC_LOCK and a directory \
+             /run/underpass that it may write; `underpass run --offline` needs neither",
+        )
+    }
+
     /// What is to be said on standard error.
     pub fn log_level(&self) -> tracing::Level {
         match (self.log, self.offline) {
@@ -216,6 +224,9 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
 
 /// Keeps a router in every network namespace that has a name.
 fn all(args: &Args, signals: &SigSet) -> anyhow::Result<()> {
+    if !geteuid().is_root() {
+        bail!("--all starts a router in each network namespace, which only root may enter: run it as root");
+    }
     let value = |option: &str, value: Option<String>| -> Vec<OsString> {
         value.map_or_else(Vec::new, |value| vec![option.into(), value.into()])
     };

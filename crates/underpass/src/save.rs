@@ -33,13 +33,7 @@ pub struct Args {
 
 /// Asks and prints.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => match launch::default_socket()? {
-            Some(socket) => socket,
-            None => launch::namespace_socket()?,
-        },
-    };
+    let socket = launch::chosen_socket(args.socket.as_deref())?;
     let answer = answer_within(&socket, SAVE, SAVE_PATIENCE)?;
     let lines: Lines = serde_json::from_str(&answer).context("the router's answer")?;
     output::print(&lines.text)?;

@@ -1,5 +1,7 @@
 //! `underpass stats`: what a running router has counted.
 
+mod rates;
+
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -7,16 +9,18 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use serde::de::DeserializeOwned;
 use underpass_daemon::{
     launch,
     live::{MplsStats, Stats},
     query::answer,
 };
 
+use rates::{Rates, Unit};
 use underpass_daemon::output;
 
 /// Show the router's counters: drops by reason, ports, workers and local SIDs.
@@ -27,13 +31,13 @@ use underpass_daemon::output;
   underpass stats mpls 100
   ip netns exec r1 underpass stats --watch")]
 pub struct Args {
-    /// The router's socket [default: that of the router of this network namespace]
+    /// The router's socket [default: as for `underpass exec`]
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long, global = true)]
     json: bool,
-    /// Repeat every second, showing the increase; with --json one document per line
+    /// Show rates, per second, every second; with --json one document of the counters themselves per line
     #[arg(long, global = true)]
     watch: bool,
     #[command(subcommand)]
@@ -50,39 +54,71 @@ enum What {
     },
 }
 
+/// How often `--watch` looks.
+const EVERY: Duration = Duration::from_secs(1);
+
 /// Asks and prints.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => launch::namespace_socket()?,
-    };
-    let mut last: Option<Stats> = None;
-    loop {
-        let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-        match args.what {
-            None => {
-                let text = answer(&socket, "")?;
-                let stats: Stats = serde_json::from_str(&text).context("the router's answer")?;
-                let shown = if args.json { text } else { format!("{clear}{}", table(&stats, last.as_ref())) };
-                output::print(&shown)?;
-                last = Some(stats);
-            }
-            Some(What::Mpls { label }) => {
-                let question = label.map_or("mpls".to_owned(), |label| format!("mpls {label}"));
+    let socket = launch::chosen_socket(args.socket.as_deref())?;
+    match args.what {
+        None => show(args, || answer(&socket, ""), table),
+        Some(What::Mpls { label }) => {
+            let question = label.map_or("mpls".to_owned(), |label| format!("mpls {label}"));
+            let ask = || {
                 let text = answer(&socket, &question)?;
-                let stats = serde_json::from_str(&text).context("the router's answer")?;
-                output::print(&if args.json { text } else { format!("{clear}{}", mpls(&stats)) })?;
-            }
+                if let Some(label) = label {
+                    let stats: MplsStats = serde_json::from_str(&text).context("the router's answer")?;
+                    ensure!(!stats.labels.is_empty(), "label {label} has no route: `ip -f mpls route show`");
+                }
+                Ok(text)
+            };
+            show(args, ask, mpls)
+        }
+    }
+}
+
+/// Prints what there is, once or every second: `table` makes text of it, and says what its numbers are.
+fn show<S: DeserializeOwned + Rates>(
+    args: &Args,
+    ask: impl Fn() -> anyhow::Result<String>,
+    table: fn(&S, Unit) -> String,
+) -> anyhow::Result<ExitCode> {
+    let read = || -> anyhow::Result<(String, S, Instant)> {
+        let text = ask()?;
+        let stats = serde_json::from_str(&text).context("the router's answer")?;
+        Ok((text, stats, Instant::now()))
+    };
+    let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    let (mut text, mut last, mut when) = read()?;
+    loop {
+        if args.json {
+            output::print(&text)?;
+        } else if !args.watch {
+            output::print(&table(&last, Unit::Count))?;
         }
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(EVERY);
+        let (now_text, now, at) = read()?;
+        if !args.json {
+            let rates = now.rates(&last, at.duration_since(when).as_secs_f64());
+            output::print(&format!("{clear}{}", table(&rates, Unit::PerSecond)))?;
+        }
+        (text, last, when) = (now_text, now, at);
     }
 }
 
-fn mpls(stats: &MplsStats) -> String {
-    let mut text = format!("{:<10} {:>14} {:>16} {:>10}\n", "label", "packets", "bytes", "errors");
+fn mpls(stats: &MplsStats, unit: Unit) -> String {
+    let s = unit.suffix();
+    let mut text = format!(
+        "{}{:<10} {:>14} {:>16} {:>10}\n",
+        unit.title(),
+        "label",
+        format!("packets{s}"),
+        format!("bytes{s}"),
+        format!("errors{s}")
+    );
     for label in &stats.labels {
         // Writing to a String does not fail.
         let _ = writeln!(
@@ -91,10 +127,15 @@ fn mpls(stats: &MplsStats) -> String {
             label.label, label.packets, label.bytes, label.errors
         );
     }
+    let columns =
+        ["rx packets", "rx bytes", "errors", "dropped", "noroute", "tx packets", "tx bytes", "errors"];
+    let [rx_packets, rx_bytes, rx_errors, dropped, noroute, tx_packets, tx_bytes, tx_errors] =
+        columns.map(|column| format!("{column}{s}"));
     let _ = writeln!(
         text,
-        "\n{:<16} {:>14} {:>16} {:>10} {:>10} {:>10} {:>14} {:>16} {:>10}",
-        "port", "rx packets", "rx bytes", "errors", "dropped", "noroute", "tx packets", "tx bytes", "errors"
+        "\n{:<16} {rx_packets:>14} {rx_bytes:>16} {rx_errors:>10} {dropped:>10} {noroute:>10} {tx_packets:>14} \
+         {tx_bytes:>16} {tx_errors:>10}",
+        "port"
     );
     for device in &stats.devices {
         let _ = writeln!(
@@ -124,18 +165,24 @@ fn reasons(drops: &BTreeMap<String, u64>) -> String {
     if some.is_empty() { "-".to_owned() } else { some.join(", ") }
 }
 
-fn table(stats: &Stats, last: Option<&Stats>) -> String {
-    let mut text = String::new();
+fn table(stats: &Stats, unit: Unit) -> String {
+    let mut text = unit.title().to_owned();
     // Writing to a String does not fail.
-    let _ = write(&mut text, stats, last);
+    let _ = write(&mut text, stats, unit);
     text
 }
 
-fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Result {
+fn write(text: &mut String, stats: &Stats, unit: Unit) -> std::fmt::Result {
     let totals = &stats.totals;
+    let s = unit.suffix();
+    let [packets, bytes, errors] = ["packets", "bytes", "errors"].map(|column| format!("{column}{s}"));
+    let [rx_packets, rx_bytes, tx_packets, tx_bytes] =
+        ["rx packets", "rx bytes", "tx packets", "tx bytes"].map(|column| format!("{column}{s}"));
+    let [received, sent, dropped, bursts, sleeps] =
+        ["received", "sent", "dropped", "bursts", "sleeps"].map(|column| format!("{column}{s}"));
     writeln!(
         text,
-        "packets: {} received, {} generated, {} sent, {} delivered to the host, {} dropped, {} held",
+        "{packets}: {} received, {} generated, {} sent, {} delivered to the host, {} dropped; {} held now",
         totals.received, totals.generated, totals.sent, totals.delivered, totals.dropped, totals.held
     )?;
     writeln!(
@@ -156,33 +203,26 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     }
     writeln!(
         text,
-        "\n{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  drops",
-        "port", "driver", "rx packets", "rx bytes", "tx packets", "tx bytes"
+        "\n{:<16} {:<12} {rx_packets:>14} {rx_bytes:>16} {tx_packets:>14} {tx_bytes:>16}  drops{s}",
+        "port", "driver"
     )?;
     for port in &stats.ports {
-        // In a second, where the last second is known.
-        let before = last
-            .map(|last| last.ports.iter().find(|old| old.index == port.index).cloned().unwrap_or_default());
-        let since = |now: u64, then: fn(&underpass_daemon::live::PortStats) -> u64| match &before {
-            Some(before) => format!("{}/s", now.saturating_sub(then(before))),
-            None => now.to_string(),
-        };
         writeln!(
             text,
             "{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  {}",
             port.name,
             port.driver,
-            since(port.rx_packets, |port| port.rx_packets),
-            since(port.rx_bytes, |port| port.rx_bytes),
-            since(port.tx_packets, |port| port.tx_packets),
-            since(port.tx_bytes, |port| port.tx_bytes),
+            port.rx_packets,
+            port.rx_bytes,
+            port.tx_packets,
+            port.tx_bytes,
             reasons(&port.drops)
         )?;
     }
     writeln!(
         text,
-        "\n{:<8} {:<10} {:>14} {:>14} {:>14} {:>12} {:>10}",
-        "worker", "processor", "received", "sent", "dropped", "bursts", "sleeps"
+        "\n{:<8} {:<10} {received:>14} {sent:>14} {dropped:>14} {bursts:>12} {sleeps:>10}",
+        "worker", "processor"
     )?;
     for worker in &stats.workers {
         let processor = worker.processor.map_or("-".to_owned(), |processor| processor.to_string());
@@ -200,8 +240,8 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     if !stats.sids.is_empty() {
         writeln!(
             text,
-            "\n{:<44} {:<14} {:>6} {:>14} {:>16} {:>10}",
-            "sid", "behaviour", "table", "packets", "bytes", "errors"
+            "\n{:<44} {:<14} {:>6} {packets:>14} {bytes:>16} {errors:>10}",
+            "sid", "behaviour", "table"
         )?;
     }
     for sid in &stats.sids {
@@ -212,7 +252,7 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
         )?;
     }
     if !stats.drops.is_empty() {
-        writeln!(text, "\n{:<28} {:>14}", "dropped because", "packets")?;
+        writeln!(text, "\n{:<28} {packets:>14}", "dropped because")?;
     }
     for (reason, count) in &stats.drops {
         writeln!(text, "{reason:<28} {count:>14}")?;

@@ -47,7 +47,7 @@ use views::View;
   underpass top --once --json | jq .drops
   ip netns exec r1 underpass top")]
 pub struct Args {
-    /// The router's socket [default: that of the router of this network namespace]
+    /// The router's socket [default: as for `underpass exec`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The view to start with
@@ -90,10 +90,7 @@ const WIDTH: u16 = 120;
 
 /// Watches until a key or a signal ends it.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => launch::namespace_socket()?,
-    };
+    let socket = launch::chosen_socket(args.socket.as_deref())?;
     let ask = || -> anyhow::Result<State> {
         serde_json::from_str(&query::answer(&socket, "state")?).context("the router's answer")
     };

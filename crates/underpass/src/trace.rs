@@ -28,6 +28,8 @@ use underpass_daemon::{
         trace::{Message, PacketPath, Request},
         trace_path,
     },
+    query::unreachable,
+    seconds::seconds,
 };
 use underpass_port::pcapng;
 
@@ -70,17 +72,9 @@ pub struct Args {
     /// Print one JSON document per packet
     #[arg(long)]
     json: bool,
-    /// The router's socket [default: that of the router of this network namespace]
+    /// The router's socket [default: as for `underpass exec`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is needed".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if !time.is_zero() => Ok(time),
-        _ => Err("a number of seconds above 0 is needed".to_owned()),
-    }
 }
 
 /// How long the router may take to tell the rest once it was told to end.
@@ -91,13 +85,8 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.join(" ");
     let program = if filter.trim().is_empty() { Vec::new() } else { libpcap::compile(&filter)? };
     let mut show = Show::new(args)?;
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => launch::namespace_socket()?,
-    };
-    let path = trace_path(&socket);
-    let connection = UnixStream::connect(&path)
-        .with_context(|| format!("no router is at {}: start one with `underpass run`", path.display()))?;
+    let path = trace_path(&launch::chosen_socket(args.socket.as_deref())?);
+    let connection = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
     let request = Request {
         filter: program,
         port: args.port.clone(),
@@ -275,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_road_in_words() {
-        let step = |after, text: &str| Step { after, step: "sent".into(), text: text.into(), ..Step::default() };
+        let step =
+            |after, text: &str| Step { after, step: "sent".into(), text: text.into(), ..Step::default() };
         let mut packet_path = PacketPath {
             packet: 3,
             worker: 1,
@@ -293,13 +283,5 @@ mod tests {
         assert_eq!(words(&packet_path), told);
         packet_path.ended = false;
         assert_eq!(words(&packet_path), format!("{told}  nothing more was heard of it\n"));
-    }
-
-    #[test]
-    fn times() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["0", "-1", "nan", "1e300", "soon"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
     }
 }

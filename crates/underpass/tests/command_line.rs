@@ -162,3 +162,127 @@ fn the_doctor_tells_what_the_kernel_has() {
         assert_eq!(kernel(what), Some(tried.status == 0), "{what}: {}", tried.output);
     }
 }
+
+/// Nothing moves in an offline router, but what is configured is to be seen.
+#[test]
+fn an_offline_router_answers_stats_and_top_and_says_why_it_traces_nothing() {
+    let daemon = Daemon::start(&["wan", "lan"]);
+    let socket = daemon.socket();
+    let ask = |words: &[&str]| {
+        let mut command = Command::new(UNDERPASS);
+        run(command.args(words).arg("--socket").arg(&socket))
+    };
+    daemon.succeeds("sysctl -qw net.mpls.platform_labels=1000");
+    for line in [
+        "ip link set wan up",
+        "ip link add tenant type vrf table 10",
+        "ip -6 route add fc00:1::e/128 encap seg6local action End count dev wan",
+        "ip -f mpls route add 100 dev lo",
+    ] {
+        daemon.succeeds(line);
+    }
+    let shown = ask(&["stats"]);
+    assert_eq!(shown.status, 0, "{}", shown.output);
+    for text in [
+        "wan              virtual ",
+        "fc00:1::e/128                                End ",
+        "off (an offline router",
+    ] {
+        assert!(shown.output.contains(text), "{text}: {}", shown.output);
+    }
+    let state: serde_json::Value = serde_json::from_str(&ask(&["top", "--once", "--json"]).output).unwrap();
+    let names: Vec<&str> =
+        state["links"].as_array().unwrap().iter().map(|link| link["name"].as_str().unwrap()).collect();
+    assert!(["wan", "lan", "tenant"].iter().all(|name| names.contains(name)), "{names:?}");
+    assert_eq!(state["labels"][0]["label"], 100);
+
+    let traced = ask(&["trace", "--time", "5"]);
+    assert_eq!(traced.status, 1);
+    assert!(traced.output.contains("no packet moves in an offline router"), "{}", traced.output);
+
+    // In a shell of `underpass exec` the router need not be named.
+    let within = daemon.exec(&format!("{UNDERPASS} stats mpls 100"));
+    assert_eq!(within.status, 0, "{}", within.output);
+    assert!(within.output.contains("\n100 "), "{}", within.output);
+}
+
+#[test]
+fn a_label_without_a_route_is_an_error() {
+    let daemon = Daemon::start(&["wan"]);
+    let outcome = daemon.exec(&format!("{UNDERPASS} stats mpls 777"));
+    assert_eq!(outcome.status, 1);
+    assert_eq!(outcome.output, "underpass: label 777 has no route: `ip -f mpls route show`\n");
+}
+
+/// Every heading says that its numbers are rates, and the first are shown when there are some.
+#[test]
+fn watching_says_what_is_a_rate() {
+    let daemon = Daemon::start(&["wan"]);
+    let words = ["timeout", "4", UNDERPASS, "stats", "--watch"];
+    let outcome = run(&mut daemon.command(&words));
+    let heading = outcome.output.lines().find(|line| line.starts_with("port ")).unwrap();
+    for column in ["rx packets/s", "rx bytes/s", "tx packets/s", "tx bytes/s", "drops/s"] {
+        assert!(heading.contains(column), "{heading}");
+    }
+    assert!(outcome.output.starts_with("rates of the last second"), "{}", outcome.output);
+    assert!(!daemon.exec(&format!("{UNDERPASS} stats")).output.contains("/s"));
+}
+
+#[test]
+fn what_needs_root_says_so() {
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can become another user");
+        return;
+    }
+    let nobody = |program: &str, words: &[&str]| {
+        run(Command::new("setpriv").args(["--reuid=65534", "--clear-groups", program]).args(words))
+    };
+    // Where another user may run it.
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("underpass");
+    assert_eq!(run(Command::new("cp").arg(UNDERPASS).arg(&program)).status, 0);
+    let program = program.to_str().unwrap();
+    let daemon = Daemon::start(&["wan"]);
+    fs::set_permissions(daemon.socket().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let socket = daemon.socket();
+    for words in [&["stats"][..], &["top", "--once"], &["trace"], &["save"]] {
+        let words = [words, &["--socket", socket.to_str().unwrap()]].concat();
+        let outcome = nobody(program, &words);
+        assert_eq!(outcome.status, 1);
+        assert!(
+            outcome.output.contains("only root, and members of the group"),
+            "{words:?}: {}",
+            outcome.output
+        );
+    }
+    let outcome = nobody(program, &["run", "--all"]);
+    assert!(outcome.status == 1 && outcome.output.contains("run it as root"), "{}", outcome.output);
+    fs::create_dir_all("/run/underpass").unwrap();
+    let outcome = nobody(program, &["run"]);
+    assert_eq!(outcome.status, 1);
+    assert!(outcome.output.contains("a router beside the kernel needs root"), "{}", outcome.output);
+}
+
+/// A driver that is not the one that was asked for is not said to be.
+#[test]
+fn a_driver_that_falls_back_says_why() {
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: network namespaces need root");
+        return;
+    }
+    // A queue, and two workers.
+    let lines = format!(
+        "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up && \
+         timeout 10 {UNDERPASS} run --driver xdp --workers 2 --attach v0"
+    );
+    let outcome = run(Command::new("unshare").args(["-n", "sh", "-c", &lines]));
+    let attached =
+        outcome.output.lines().find(|line| line.contains("v0: attached with")).unwrap_or_else(|| {
+            panic!("{}", outcome.output);
+        });
+    assert!(
+        attached.ends_with("attached with packet: not with AF_XDP, as the device has 1 queues for 2 workers"),
+        "{attached}"
+    );
+}

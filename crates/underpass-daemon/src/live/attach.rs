@@ -326,6 +326,7 @@ impl Attachments {
             tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
             device = Device::attach(name, By::Packet, self.kept.keep())?;
+            device.set_why(format!("not with AF_XDP, as the device {why}"));
         }
         device.share_among(workers.len());
         if device.ifindex() != index {

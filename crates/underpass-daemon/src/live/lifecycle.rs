@@ -45,11 +45,12 @@ pub enum LockError {
         path: PathBuf,
     },
     /// The directory or the file cannot be made.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// What it is about.
         path: PathBuf,
         /// What the kernel said.
+        #[source]
         error: io::Error,
     },
 }

@@ -64,7 +64,7 @@ const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "mpls",
         commands: &[
-            ("lab mpls", "lab mpls --rounds 1 --time 50"),
+            ("lab mpls", "lab mpls --rounds 1 --time 0.05"),
             ("bench mpls-memory", "bench mpls-memory --routes 10000"),
         ],
         write: mpls::section,
@@ -76,14 +76,14 @@ const EXPERIMENTS: [Experiment; 6] = [
     },
     Experiment {
         name: "fou",
-        commands: &[("lab fou", "lab fou --rounds 1 --time 60 --connections 5")],
+        commands: &[("lab fou", "lab fou --rounds 1 --time 0.06 --connections 5")],
         write: fou::section,
     },
     Experiment {
         name: "police",
         commands: &[
             ("bench police-vs-ifb", "bench police-vs-ifb"),
-            ("lab police", "lab police --rounds 1 --time 50"),
+            ("lab police", "lab police --rounds 1 --time 0.05"),
         ],
         write: police::section,
     },

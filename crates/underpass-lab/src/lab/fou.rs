@@ -28,6 +28,7 @@ use super::{
 use network::{Encapsulation, Network, TUNNELS, Tunnel};
 use transactions::Round;
 use underpass_daemon::output::print;
+use underpass_daemon::seconds::within;
 
 /// How many bytes go through each tunnel and back before anything is measured.
 const SAMPLE: usize = 1 << 20;
@@ -41,9 +42,9 @@ pub struct Args {
     /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds per measurement, after a warm-up of a quarter of that
-    #[arg(long, value_name = "MS", default_value = "1000", value_parser = clap::value_parser!(u16).range(10..=60000))]
-    time: u16,
+    /// Seconds per measurement, after a warm-up of a quarter of that
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = within(10, 60_000))]
+    time: Duration,
     /// Concurrent connections for transactions
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=300))]
     connections: u16,
@@ -119,7 +120,7 @@ struct Goal {
 #[derive(Debug, Serialize)]
 struct Report {
     rounds: u16,
-    milliseconds: u16,
+    milliseconds: u128,
     connections: u16,
     tunnels: Vec<Record>,
     references: Vec<Reference>,
@@ -177,7 +178,7 @@ fn measure_in(whole: &Network, cut: &Network, args: &Args) -> anyhow::Result<Rep
         ));
     }
     ways.push(Connection::new(What::Direct, network::direct()?, None, None));
-    let time = Duration::from_millis(args.time.into());
+    let time = args.time;
     eprintln!("{} rounds …", args.rounds);
     for round in 0..args.rounds {
         let start = Instant::now();
@@ -340,7 +341,7 @@ fn report(mut ways: Vec<Connection>, args: &Args) -> Report {
     ];
     Report {
         rounds: args.rounds,
-        milliseconds: args.time,
+        milliseconds: args.time.as_millis(),
         connections: args.connections,
         tunnels,
         references,

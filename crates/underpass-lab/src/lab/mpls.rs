@@ -29,6 +29,7 @@ use underpass_daemon::{
 
 use transactions::{Client, Figures, Server};
 use underpass_daemon::output::print;
+use underpass_daemon::seconds::within;
 
 /// How long until a network has found its neighbours.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,9 +43,9 @@ pub struct Args {
     /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds per measurement; plain forwarding and labels alternate within it
-    #[arg(long, value_name = "MS", default_value = "200", value_parser = clap::value_parser!(u16).range(1..=10000))]
-    time: u16,
+    /// Seconds per measurement; plain forwarding and labels alternate within it
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = within(1, 10_000))]
+    time: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ struct Record {
 #[derive(Debug, Serialize)]
 struct Report {
     rounds: u16,
-    milliseconds: u16,
+    milliseconds: u128,
     cases: Vec<Record>,
 }
 
@@ -116,7 +117,7 @@ pub fn measure(program: &Path, args: &Args) -> anyhow::Result<()> {
     if let Err(error) = priority::go_first() {
         eprintln!("no priority over other processes: {error}");
     }
-    let time = Duration::from_millis(args.time.into());
+    let time = args.time;
     for _ in 0..args.rounds {
         for pair in &mut pairs {
             let end = Instant::now() + time;
@@ -132,7 +133,7 @@ pub fn measure(program: &Path, args: &Args) -> anyhow::Result<()> {
     for network in networks {
         network.stop()?;
     }
-    let report = Report { rounds: args.rounds, milliseconds: args.time, cases };
+    let report = Report { rounds: args.rounds, milliseconds: args.time.as_millis(), cases };
     let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table(&report)? };
     Ok(print(&text)?)
 }

@@ -19,6 +19,7 @@ use super::stream::{self, Ends};
 use load::{HEADERS, PAYLOAD, Shape};
 use network::{Limit, Network};
 use underpass_daemon::output::print;
+use underpass_daemon::seconds::within;
 
 /// Rates far above the load, as in the document.
 const FAR: [Limit; 4] = [
@@ -50,9 +51,9 @@ pub struct Args {
     /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds per measurement, after a warm-up of a quarter of that
-    #[arg(long, value_name = "MS", default_value = "500", value_parser = clap::value_parser!(u16).range(10..=60000))]
-    time: u16,
+    /// Seconds per measurement, after a warm-up of a quarter of that
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = within(10, 60_000))]
+    time: Duration,
     /// Do not measure how exact the limits are
     #[arg(long)]
     no_accuracy: bool,
@@ -87,7 +88,7 @@ struct Exactness {
 #[derive(Debug, Serialize)]
 struct Report {
     rounds: u16,
-    milliseconds: u16,
+    milliseconds: u128,
     limits: Vec<Record>,
     accuracy: Vec<Exactness>,
 }
@@ -117,11 +118,11 @@ pub fn measure(program: &Path, args: &Args) -> anyhow::Result<()> {
         }
         eprintln!("how exact limits are with {workers} worker(s) …");
         let network = Network::build(Some((program, workers)))?;
-        let measured = exactness(&network, workers, Duration::from_millis(args.time.into()), args.rounds);
+        let measured = exactness(&network, workers, args.time, args.rounds);
         accuracy.extend(measured.with_context(|| network.log())?);
         network.stop()?;
     }
-    let report = Report { rounds: args.rounds, milliseconds: args.time, limits, accuracy };
+    let report = Report { rounds: args.rounds, milliseconds: args.time.as_millis(), limits, accuracy };
     let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table(&report)? };
     Ok(print(&text)?)
 }
@@ -131,7 +132,7 @@ fn compare(ours: &Network, kernel: &Network, args: &Args) -> anyhow::Result<Vec<
     let mut cases: Vec<_> = FAR.map(|limit| case(ours, "Underpass", limit)).into();
     // It has no policer here, and no HTB at ingress.
     cases.extend([FAR[0], FAR[2]].map(|limit| case(kernel, "this kernel", limit)));
-    let time = Duration::from_millis(args.time.into());
+    let time = args.time;
     for round in 0..args.rounds {
         let start = Instant::now();
         // Nobody is always behind the same.

@@ -58,7 +58,7 @@ fn the_lab_runs_and_leaves_nothing() {
 fn the_paths_of_the_commit() {
     let Some(_turn) = turn_alone("the_paths_of_the_commit") else { return };
     let before = sockets();
-    let arguments = ["lab", "mpls", "--json", "--rounds", "3", "--time", "30"];
+    let arguments = ["lab", "mpls", "--json", "--rounds", "3", "--time", "0.03"];
     let output = Command::new(program()).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -88,7 +88,7 @@ fn the_paths_of_the_commit() {
 fn the_tunnels_of_the_series() {
     let Some(_turn) = turn_alone("the_tunnels_of_the_series") else { return };
     let before = sockets();
-    let arguments = ["lab", "fou", "--json", "--rounds", "1", "--time", "40", "--connections", "8"];
+    let arguments = ["lab", "fou", "--json", "--rounds", "1", "--time", "0.04", "--connections", "8"];
     let output = Command::new(program()).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -131,7 +131,7 @@ const HASH: &str = "85b66b3a5816d686deb42f2d2473d9a7121ceb75c822b838f958c76ca86e
 #[test]
 fn limits_of_the_experiment_let_packets_through() {
     let Some(_turn) = turn_alone("limits_of_the_experiment_let_packets_through") else { return };
-    let arguments = ["lab", "police", "--json", "--rounds", "1", "--time", "40", "--no-accuracy"];
+    let arguments = ["lab", "police", "--json", "--rounds", "1", "--time", "0.04", "--no-accuracy"];
     let output = Command::new(program()).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
