@@ -11,6 +11,7 @@ pub mod counters;
 pub mod filters;
 pub mod labels;
 pub mod layout;
+pub mod links;
 pub mod records;
 pub mod region;
 pub mod tunnels;

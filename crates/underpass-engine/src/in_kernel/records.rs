@@ -4,6 +4,7 @@
 //! of a counter is how far it lies behind the first byte of the region. Where a record names another, it has the address of
 //! the *slot* that holds the address of that, as it may be replaced by itself; a slot of 0 is one without a record.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{
     AtomicI64, AtomicU32,
     Ordering::{Relaxed, Release},
@@ -14,14 +15,13 @@ use underpass_packet::mpls::Entry;
 use super::Programs;
 use super::counters::{self, ProgramCounters};
 use super::labels::ProgramLabels;
-use super::{filters, tunnels};
-use crate::counters::{CounterId, Direction};
-use crate::hmac::Require;
+use super::{filters, links, tunnels};
+use crate::counters::CounterId;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
 use crate::tables::{
-    Action, Behaviour, Csid, Discard, Endpoint, Headend, HeadendMode, HookId, LabelAction, Link, LinkId,
-    Lookup, LookupId, Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
+    Action, Behaviour, Csid, Discard, Endpoint, Headend, HeadendMode, LabelAction, Lookup, LookupId,
+    Multipath, NextHopId, Push, StoredNextHop, TunnelRoute, Via,
 };
 
 /// Why a worker was given a packet that a program might have carried.
@@ -29,7 +29,7 @@ use crate::tables::{
 #[strum(serialize_all = "kebab-case")]
 #[repr(u32)]
 pub enum MissCause {
-    /// Not IP, a VLAN, or for another station.
+    /// Not IP, of a VLAN without a device, or for another station.
     Frame,
     /// A header that is malformed, has options or extensions, or an address that is not simply forwarded.
     Header,
@@ -129,6 +129,8 @@ pub const IN_VRF: u16 = 32;
 pub const XDP_OUT: u16 = 64;
 /// Labelled packets that come in are forwarded.
 pub const LABELS: u16 = 128;
+/// It is a VLAN device.
+pub const VLAN: u16 = 256;
 
 /// Most labels that a program puts on a packet.
 pub const MOST_LABELS: usize = 8;
@@ -207,8 +209,11 @@ const WORD: usize = 8;
 
 /// The records, and who keeps them.
 pub(crate) struct Records {
-    interfaces: Words<AtomicU32>,
-    links: Words<AtomicU32>,
+    pub(super) interfaces: Words<AtomicU32>,
+    pub(super) links: Words<AtomicU32>,
+    pub(super) vlans: Words<AtomicU32>,
+    /// The links with VLAN devices above them.
+    pub(super) trunks: BTreeSet<u32>,
     pub(super) lookups: Words<AtomicU32>,
     pub(super) next_hops: Words<AtomicU32>,
     actions: Words<AtomicU32>,
@@ -250,6 +255,8 @@ impl Records {
             tc_actions: Words::within(&region, filters::ACTION_BITS)?,
             buckets: Words::within(&region, filters::BUCKET_BITS)?,
             links: Words::within(&region, LINK_BITS)?,
+            vlans: Words::within(&region, LINK_BITS + links::GROUP_BITS)?,
+            trunks: BTreeSet::new(),
             lookups: Words::within(&region, LOOKUP_BITS)?,
             next_hops: Words::within(&region, NEXT_HOP_BITS)?,
             actions: Words::within(&region, ACTION_BITS)?,
@@ -333,53 +340,6 @@ impl Records {
     /// Makes the blocks that readers have left free to be used again.
     pub(crate) fn reclaim(&mut self, retirer: &Retirer) {
         self.blocks.reclaim(retirer);
-    }
-
-    /// Puts a link's record into its slot, which is the interface's too.
-    pub(crate) fn set_link(&mut self, id: LinkId, link: Option<&Link>, before: u32, retirer: &Retirer) {
-        let record = link.filter(|_| id.0 < counters::MOST_LINKS).and_then(|link| self.link(id, link));
-        self.links.put(&mut self.blocks, id.0, record.clone(), retirer);
-        let ifindex = link.map_or(before, |link| link.ifindex);
-        if before != ifindex {
-            self.interfaces.put(&mut self.blocks, before, None, retirer);
-        }
-        self.interfaces.put(&mut self.blocks, ifindex, record, retirer);
-    }
-
-    /// ```text
-    /// 0: interface index; 4: flags; 8: slot of the look-up; 12: counters, relative to a processor's
-    /// 16: MAC address; 24: MTU; 28: interface index of the device for misses; 32: slot of the filters of what comes in, or 0
-    /// ```
-    fn link(&self, id: LinkId, link: &Link) -> Option<Vec<u64>> {
-        let device = link.programs?;
-        let plain = link.up
-            && link.port.is_some()
-            && !link.vrf
-            && link.ingress.is_none_or(|HookId(hook)| self.hooks.slot(hook).is_some())
-            && link.ingress_qdisc.is_none()
-            && link.require_hmac != Require::Always
-            && !link.ifb
-            && link.bridge_port.is_none()
-            && !link.is_inside();
-        let mut flags = if plain { IN } else { 0 };
-        if link.up && !link.classifies_egress() {
-            flags |= match device.leaving {
-                Leaving::Not => 0,
-                Leaving::Redirect => OUT,
-                Leaving::Peer => OUT | PEER,
-            };
-            flags |= if device.xdp { XDP_OUT } else { 0 };
-        }
-        flags |= if link.forward4 { FORWARD4 } else { 0 } | if link.forward6 { FORWARD6 } else { 0 };
-        flags |= if link.in_vrf { IN_VRF } else { 0 } | if link.mpls { LABELS } else { 0 };
-        let [a, b, c, d, e, f] = link.mac;
-        Some(vec![
-            pair(link.ifindex, flags.into()),
-            pair(self.lookups.slot(link.lookup.0)?, counters::link_at(id, Direction::Receive)),
-            u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
-            pair(link.mtu, device.misses),
-            pair(link.ingress.and_then(|HookId(hook)| self.hooks.slot(hook)).unwrap_or(0), 0),
-        ])
     }
 
     /// Puts the record of an order of tables into its slot. `root4` and `root6`: where tries begin.

@@ -51,6 +51,7 @@ pub use tunnel::*;
 pub(crate) use tunnel_match::{Ingress, TunnelMatch, of_geneve, of_vxlan};
 pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
+pub(crate) use vlan::IDS;
 pub use vlan::{Vlan, Vlans};
 pub use writer::{Reader, Writer};
 

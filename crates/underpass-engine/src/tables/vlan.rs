@@ -49,7 +49,8 @@ pub struct Vlans {
     of: [Option<Box<[u32; IDS]>>; 2],
 }
 
-const IDS: usize = 4096;
+/// Identifiers that there are.
+pub(crate) const IDS: usize = 4096;
 
 /// The place of a protocol in [`Vlans`].
 const fn place(protocol: u16) -> Option<usize> {
@@ -70,6 +71,17 @@ impl Vlans {
             of[usize::from(id) % IDS] = link.0 + 1;
         }
         all.of.iter().any(Option::is_some).then(|| Box::new(all))
+    }
+
+    /// The device of a protocol and an identifier.
+    pub(crate) fn of_tag(&self, protocol: u16, id: u16) -> Option<LinkId> {
+        let of = self.of.get(place(protocol)?)?.as_ref()?;
+        of[usize::from(id) % IDS].checked_sub(1).map(LinkId)
+    }
+
+    /// Of each protocol, by identifier, the device's id + 1, or 0. `None`: all are 0.
+    pub(crate) fn all(&self) -> [Option<&[u32; IDS]>; 2] {
+        self.of.each_ref().map(Option::as_deref)
     }
 
     /// The device of the tag that a frame begins with, behind its addresses.

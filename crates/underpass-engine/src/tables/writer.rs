@@ -225,8 +225,10 @@ impl Writer {
         };
         self.link_bases.insert(id, base);
         self.tables.link_changed(None, Some(&link));
+        let above = self.changed_above(None, Some(&link));
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.record_link(id, 0);
+        self.record_above(above);
         self.point_ports(port, host, id.0);
         id
     }
@@ -239,9 +241,11 @@ impl Writer {
         }
         let (port, host, ifindex) = (link.port, link.host_port(), old.ifindex);
         self.tables.link_changed(Some(old), Some(&link));
+        let above = self.changed_above(Some(old), Some(&link));
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.record_link(id, ifindex);
+        self.record_above(above);
         self.record_tunnels();
         self.point_ports(port, host, id.0);
     }
@@ -252,9 +256,11 @@ impl Writer {
         self.release_ports(old, id.0);
         let ifindex = old.ifindex;
         self.tables.link_changed(Some(old), None);
+        let above = self.changed_above(Some(old), None);
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.record_link(id, ifindex);
+        self.record_above(above);
         self.record_tunnels();
         self.links.give(id.0, &self.retirer);
     }

@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 
 use underpass_engine::in_kernel::records::{Leaving, Places};
 
-use super::Hook as At;
 use super::arena::Arena;
 use super::traced::Token;
+use super::{Form, Hook as At};
 use crate::clsact::Hook;
 use crate::keep::Keep;
 use crate::live::{Hooked, hook};
@@ -32,6 +32,8 @@ pub struct Fast {
     token: Token,
     /// That for drivers, from when it is needed.
     xdp: OnceLock<OwnedFd>,
+    /// That for runs without a device.
+    around: OnceLock<OwnedFd>,
     keep: Keep,
     places: Places,
     /// Programs read it.
@@ -45,8 +47,9 @@ impl Fast {
     /// What the kernel refuses: with what its verifier says.
     pub fn load(arena: Arena, places: Places, keep: &Keep) -> io::Result<Self> {
         let token = Token::new();
-        let tcx = super::load(At::Tcx, arena.map(), places, keep, token)?;
-        Ok(Self { tcx, token, xdp: OnceLock::new(), keep: keep.clone(), places, arena })
+        let tcx = super::load(Form::At(At::Tcx), arena.map(), places, keep, token)?;
+        let [xdp, around] = [const { OnceLock::new() }; 2];
+        Ok(Self { tcx, token, xdp, around, keep: keep.clone(), places, arena })
     }
 
     pub(super) fn token(&self) -> Token {
@@ -58,14 +61,26 @@ impl Fast {
     /// # Errors
     /// What the kernel refuses.
     pub(super) fn program(&self, hook: At) -> io::Result<&OwnedFd> {
-        match (hook, self.xdp.get()) {
-            (At::Tcx, _) => Ok(&self.tcx),
-            (At::Xdp, Some(program)) => Ok(program),
-            (At::Xdp, None) => {
-                let program = super::load(hook, self.arena.map(), self.places, &self.keep, self.token)?;
-                Ok(self.xdp.get_or_init(|| program))
-            }
+        match hook {
+            At::Tcx => Ok(&self.tcx),
+            At::Xdp => self.loaded(&self.xdp, Form::At(hook)),
         }
+    }
+
+    /// That for a frame as the kernel has it before tcx.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub(super) fn around(&self) -> io::Result<&OwnedFd> {
+        self.loaded(&self.around, Form::Around)
+    }
+
+    fn loaded<'f>(&'f self, place: &'f OnceLock<OwnedFd>, form: Form) -> io::Result<&'f OwnedFd> {
+        if let Some(program) = place.get() {
+            return Ok(program);
+        }
+        let program = super::load(form, self.arena.map(), self.places, &self.keep, self.token)?;
+        Ok(place.get_or_init(|| program))
     }
 
     /// The program at a hook of a device, until what is returned is dropped.

@@ -28,6 +28,8 @@ pub(super) const XDP_LOAD_BYTES: i32 = 189;
 pub(super) mod sk_buff {
     pub(in super::super) const LEN: i16 = 0;
     pub(in super::super) const VLAN_PRESENT: i16 = 20;
+    pub(in super::super) const VLAN_TCI: i16 = 24;
+    pub(in super::super) const VLAN_PROTO: i16 = 28;
     pub(in super::super) const IFINDEX: i16 = 40;
     pub(in super::super) const CB: i16 = 48;
     pub(in super::super) const DATA: i16 = 76;
@@ -103,6 +105,8 @@ pub(super) mod stack {
     /// What an outer header takes over: its first word, and the hop limit.
     pub(in super::super) const FIRST: i16 = -240;
     pub(in super::super) const HOPS: i16 = -248;
+    /// Where the link below the VLAN device counts by which it came, or 0.
+    pub(in super::super) const BELOW: i16 = -256;
     /// The record of the action.
     pub(in super::super) const ACTION: i16 = -264;
     /// The family of the packet inside: its EtherType as in a frame, as the machine reads it.
@@ -140,6 +144,8 @@ pub(super) struct Emit {
     pub(super) classify: Label,
     pub(super) police: Label,
     pub(super) act: Label,
+    /// The packet leaves by a VLAN device.
+    pub(super) tagged: Label,
     /// A filter drops the packet, for the reason in R0.
     pub(super) policed: Label,
     /// The packet is the kernel's or a worker's.
@@ -150,7 +156,7 @@ pub(super) struct Emit {
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, sum, fold, flow, miss] = std::array::from_fn(|_| p.label());
-        let [either, classify, police, act, policed] = std::array::from_fn(|_| p.label());
+        let [either, classify, police, act, policed, tagged] = std::array::from_fn(|_| p.label());
         let comes_out = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
         Self {
@@ -170,6 +176,7 @@ impl Emit {
             classify,
             police,
             act,
+            tagged,
             policed,
             miss,
             causes,
@@ -244,14 +251,14 @@ impl Emit {
         p.store(Size::Double, R10, stack::COUNTERS, R0);
     }
 
-    /// Counts a packet as received, by the link by which it came too.
+    /// Counts a packet as received, by the link by which it came too, and takes the tag off that it came with.
     pub(super) fn count_received(&mut self) {
         self.count_one(RECEIVED);
+        self.take_tag_off();
         let p = &mut self.p;
         p.load(Size::Double, R2, R10, stack::INGRESS);
         p.point(R2, R2);
         p.load(Size::Word, R2, R2, 12);
-        p.load(Size::Double, R4, R10, stack::RECEIVED);
         self.count(R2, R4);
     }
 
@@ -259,6 +266,12 @@ impl Emit {
     pub(super) fn send(&mut self) {
         self.pass_filters();
         self.count_received();
+        self.leave_by_vlan_device();
+        self.go();
+    }
+
+    /// The same when it is counted as received.
+    pub(super) fn go(&mut self) {
         self.count_one(SENT);
         let p = &mut self.p;
         p.load(Size::Word, R2, R8, 12);

@@ -4,7 +4,7 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::records::{self, MissCause, kind};
 use underpass_packet::{ethernet, protocol};
 
-use super::emit::{ETHERNET, Emit, Hook, SKB_PULL_DATA, XDP_GET_BUFF_LEN, frame_length, sk_buff, stack};
+use super::emit::{ETHERNET, Emit, Hook, SKB_PULL_DATA, XDP_GET_BUFF_LEN, frame_length, stack};
 use super::traced::Token;
 use super::walk::{NO_RECORD, NO_ROUTE, NO_TABLES, follow};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Size, When};
@@ -79,8 +79,7 @@ impl Emit {
         frame_length(p, self.hook, (R2, R3));
         p.store(Size::Double, R10, stack::RECEIVED, R2);
         if self.hook == Hook::Tcx {
-            p.load(Size::Word, R3, R6, sk_buff::VLAN_PRESENT);
-            p.jump_if(R3, When::NotEqual, 0, frame);
+            self.find_vlan_device(hooked, frame);
             self.pull(REACHED);
         } else {
             // What is in several pieces goes on.

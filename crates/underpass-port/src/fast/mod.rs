@@ -22,6 +22,7 @@ mod srv6;
 mod sum;
 mod taps;
 mod traced;
+mod vlan;
 mod walk;
 
 pub mod arena;
@@ -49,30 +50,53 @@ use crate::xdp::program;
 /// `BPF_F_INGRESS`.
 const INGRESS: i32 = 1;
 
-/// Loads the program for a hook. `arena` is the region that `places` are in; by `token` it knows what another program says of
-/// traced packets.
+/// What is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// The program for a hook.
+    At(Hook),
+    /// That for tcx, with what makes of a frame one as there: the kernel has the first tag in it, which is beside it there.
+    Around,
+}
+
+impl Form {
+    fn hook(self) -> Hook {
+        match self {
+            Self::At(hook) => hook,
+            Self::Around => Hook::Tcx,
+        }
+    }
+}
+
+/// Loads the program. `arena` is the region that `places` are in; by `token` it knows what another program says of traced packets.
 pub(crate) fn load(
-    hook: Hook,
+    form: Form,
     arena: &Map,
     places: Places,
     keep: &Keep,
     token: Token,
 ) -> io::Result<OwnedFd> {
-    let load = |polices| load_with(hook, polices, (arena, places), keep, token);
+    let load = |polices| load_with(form, polices, (arena, places), keep, token);
     // What is exchanged at once in an arena Linux 6.10 takes, and 6.9 does not.
     load(true).or_else(|_| load(false))
 }
 
-/// Loads the program for a hook; `polices`: whether it knows filters.
+/// The same; `polices`: whether it knows filters.
 fn load_with(
-    hook: Hook,
+    form: Form,
     polices: bool,
     (arena, places): (&Map, Places),
     keep: &Keep,
     token: Token,
 ) -> io::Result<OwnedFd> {
+    let hook = form.hook();
     let mut p = Program::default();
     let main = p.label();
+    if form == Form::Around {
+        let around = p.label();
+        p.function(around, "around", None);
+        vlan::write_around(&mut p, main);
+    }
     p.function(main, "carry", None);
     // That the program has an arena, the kernel sees by this.
     p.copy(R3, R1);
@@ -93,6 +117,9 @@ fn load_with(
     }
     if polices {
         emit.write_policed();
+    }
+    if hook == Hook::Tcx {
+        emit.write_tagged();
     }
     emit.function_find();
     if polices {
@@ -178,11 +205,11 @@ mod tests {
         };
         let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
         let began = std::time::Instant::now();
-        let hooks = [Hook::Tcx, Hook::Xdp];
-        for (hook, polices) in hooks.into_iter().flat_map(|hook| [(hook, true), (hook, false)]) {
+        let forms = [Form::At(Hook::Tcx), Form::At(Hook::Xdp), Form::Around];
+        for (form, polices) in forms.into_iter().flat_map(|form| [(form, true), (form, false)]) {
             let memory = (arena.map(), writer.places().unwrap());
-            let loaded = load_with(hook, polices, memory, &keep, Token::new());
-            eprintln!("{hook:?}: {:?}", began.elapsed());
+            let loaded = load_with(form, polices, memory, &keep, Token::new());
+            eprintln!("{form:?}: {:?}", began.elapsed());
             if let Err(error) = loaded {
                 let text = error.to_string();
                 eprintln!("{}", &text[text.len().saturating_sub(6000)..]);

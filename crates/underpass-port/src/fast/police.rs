@@ -20,7 +20,7 @@ use crate::xdp::assembler::{
 const KTIME_GET_NS: i32 = 5;
 
 /// A link's record: the slot of its filters.
-const LINK_FILTERS: i16 = 32;
+pub(super) const LINK_FILTERS: i16 = 32;
 
 /// The record of a place: the counter of its qdisc.
 const PLACE_COUNTER: i16 = 8;
@@ -194,9 +194,11 @@ impl Emit {
     /// Drops a packet that did not pass the filters.
     pub(super) fn write_policed(&mut self) {
         self.p.here(self.policed);
-        // R0 stays as it is.
+        // Taken out of what filters said, which nobody asks for any more.
+        self.p.store(Size::Double, R10, stack::HELD, R0);
         self.count_received();
         let p = &mut self.p;
+        p.load(Size::Double, R0, R10, stack::HELD);
         p.load(Size::Double, R1, R10, stack::COUNTERS);
         p.compute(R0, Do::And, 0xff);
         p.compute(R0, Do::ShiftLeft, 3);

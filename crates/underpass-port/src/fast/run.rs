@@ -1,6 +1,7 @@
 //! The program over one frame, without a device that it comes by: `BPF_PROG_TEST_RUN`. For tests and measurements.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::device::Fast;
@@ -31,14 +32,16 @@ const XDP_IFINDEX: usize = 12;
 const XDP_CONTEXT: usize = 24;
 
 impl Fast {
-    /// Runs the program of a hook over a frame, as if it had come in by the device of this index. `left` becomes the frame as
+    /// Runs the program of a hook over a frame, as if it had come in by the device of this index: at tcx its first tag is beside it
+    /// while the program runs. `left` becomes the frame as
     /// it is then. Nothing is sent, but what is counted is counted.
     ///
     /// # Errors
     /// EINVAL: the frame ends within its Ethernet or IP header, or is as long as a page, or there is no such device. EPERM.
     pub fn run(&self, hook: Hook, frame: &[u8], ifindex: u32, left: &mut Vec<u8>) -> io::Result<Verdict> {
         left.resize(frame.len() + GROWTH, 0);
-        self.ran(hook, None, frame, ifindex, left).map(|(verdict, _)| verdict)
+        let program = if hook == Hook::Tcx { self.around()? } else { self.program(hook)? };
+        self.ran((hook, program), None, frame, ifindex, left).map(|(verdict, _)| verdict)
     }
 
     /// The same at tcx behind the program that says what is traced.
@@ -53,20 +56,20 @@ impl Fast {
         left: &mut Vec<u8>,
     ) -> io::Result<Verdict> {
         left.resize(frame.len() + GROWTH, 0);
-        self.ran(Hook::Tcx, Some(first), frame, ifindex, left).map(|(verdict, _)| verdict)
+        self.ran((Hook::Tcx, self.around()?), Some(first), frame, ifindex, left).map(|(verdict, _)| verdict)
     }
 
-    /// The same at tcx without what becomes of the frame; how long the program took, as the kernel says.
+    /// The same at tcx, of a frame without a tag, without what becomes of it; how long the program took, as the kernel says.
     ///
     /// # Errors
     /// As [`Self::run`].
     pub fn time(&self, frame: &[u8], ifindex: u32) -> io::Result<(Verdict, Duration)> {
-        self.ran(Hook::Tcx, None, frame, ifindex, &mut Vec::new())
+        self.ran((Hook::Tcx, self.program(Hook::Tcx)?), None, frame, ifindex, &mut Vec::new())
     }
 
     fn ran(
         &self,
-        hook: Hook,
+        (hook, program): (Hook, &OwnedFd),
         first: Option<&Matching>,
         frame: &[u8],
         ifindex: u32,
@@ -90,7 +93,7 @@ impl Fast {
                 &context[..XDP_CONTEXT]
             }
         };
-        let ran = bpf::run_once(self.program(hook)?, frame, context, left)?;
+        let ran = bpf::run_once(program, frame, context, left)?;
         let verdict = match (hook, ran.verdict.cast_signed()) {
             (Hook::Tcx, TCX_NEXT) | (Hook::Xdp, XDP_PASS) => Verdict::Kept,
             (Hook::Tcx, TCX_DROP) | (Hook::Xdp, XDP_DROP) => Verdict::Dropped,

@@ -60,6 +60,9 @@ impl Emit {
         }
         p.load(Size::Word, R2, R6, ANSWER);
         p.jump_if(R2, When::NotEqual, 0, traced);
+        // A filter is for frames with their tags in them.
+        p.load(Size::Word, R2, R6, sk_buff::VLAN_PRESENT);
+        p.jump_if(R2, When::NotEqual, 0, traced);
         p.here(nobody);
     }
 }

@@ -9,7 +9,8 @@ use underpass_packet::protocol;
 use crate::labels::{self, LABELS};
 use crate::random::Random;
 use crate::router::{
-    ACTIONS, DEVICES, LOCAL_ACTION, NEXT_HOPS, ROUTES, Route, Router, VRFS, Vrf, address4, address6, any_vrf,
+    ACTIONS, DEVICES, FIRST_VLAN, LINKS, LOCAL_ACTION, NEXT_HOPS, ROUTES, Route, Router, VRFS, Vrf, address4,
+    address6, any_vrf,
 };
 use crate::tunnels::{self, PORTS, TUNNELS};
 
@@ -20,7 +21,7 @@ impl Router {
             self.empty(vrf);
             self.order(vrf, random);
         }
-        (0..DEVICES + TUNNELS).for_each(|device| self.change_link(device, random));
+        (0..LINKS).for_each(|device| self.change_link(device, random));
         self.filters.configure(&mut self.writer, random);
         (0..NEXT_HOPS).for_each(|next_hop| self.change_next_hop(next_hop, random));
         (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
@@ -105,7 +106,7 @@ impl Router {
             340..375 => self.change_action(of % ACTIONS, random),
             375..384 => self.change_tunnel(of % TUNNELS, random),
             384..387 => self.change_fou_port(of % PORTS.len(), random),
-            387..393 => self.change_link(of % (DEVICES + TUNNELS), random),
+            387..393 => self.change_link(of % LINKS, random),
             393..396 => self.order(vrf, random),
             400..420 => self.change_label(of % LABELS, random),
             420 => self.writer.set_uniform_classes(random.below(4) == 0),
@@ -144,9 +145,7 @@ impl Router {
         self.empty(vrf);
         let new = Vrf::new(&mut self.writer);
         let old = std::mem::replace(&mut self.vrfs[vrf], new);
-        for device in
-            (0..DEVICES + TUNNELS).filter(|device| self.of_links[*device] == vrf).collect::<Vec<_>>()
-        {
+        for device in (0..LINKS).filter(|device| self.of_links[*device] == vrf).collect::<Vec<_>>() {
             self.change_link(device, random);
         }
         (0..TUNNELS).for_each(|tunnel| self.change_tunnel(tunnel, random));
@@ -207,6 +206,19 @@ impl Router {
         }
         self.writer.set_link(self.links[device], link.clone());
         self.now_links[device] = link;
+        if device >= FIRST_VLAN {
+            (0..DEVICES).for_each(|device| self.change_vlans(device));
+        }
+    }
+
+    /// Says which VLAN devices are above a device.
+    fn change_vlans(&mut self, device: usize) {
+        let vlans = self.vlans_above(device);
+        let link = &mut self.now_links[device];
+        if link.vlans != vlans {
+            link.vlans = vlans;
+            self.writer.set_link(self.links[device], link.clone());
+        }
     }
 
     fn change_next_hop(&mut self, number: usize, random: &mut Random) {

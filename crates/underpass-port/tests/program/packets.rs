@@ -16,7 +16,8 @@ const LONGEST: usize = 3300;
 /// A frame, and the device that it comes in by.
 pub fn frame(router: &Router, random: &mut Random) -> (usize, Vec<u8>) {
     let device = random.below(DEVICES as u64) as usize;
-    let vrf = router.of_links[device];
+    let (link, tag) = router.any_above(device, random);
+    let vrf = router.of_links[link];
     let (ethertype, packet) = match random.below(24) {
         0..3 => labels::packet(router, vrf, random),
         20..24 => tunnelled(router, random),
@@ -25,9 +26,9 @@ pub fn frame(router: &Router, random: &mut Random) -> (usize, Vec<u8>) {
     };
     let station = match random.below(100) {
         0 => [0xff; 6],
-        1 => mac((device + 1) % DEVICES),
+        1 => mac((link + 1) % DEVICES),
         2 => [0x33, 0x33, 0, 0, 0, 1],
-        _ => mac(device),
+        _ => mac(link),
     };
     let ethertype = match random.below(200) {
         0 => ethernet::ARP,
@@ -38,11 +39,14 @@ pub fn frame(router: &Router, random: &mut Random) -> (usize, Vec<u8>) {
     };
     let mut frame = framed(station, ethertype, &packet);
     mutate(&mut frame, random);
+    frame.splice(12..12, tag.into_iter().flatten());
     frame.truncate(LONGEST);
     // The kernel gives no program a packet of less than its header here.
     let least = match frame[12..14] {
         [0x08, 0x00] => 14 + 20,
         [0x86, 0xdd] => 14 + 40,
+        // Nor one that ends in its tags.
+        [0x81, 0x00] | [0x88, 0xa8] => 22,
         _ => 14,
     };
     if frame.len() < least {

@@ -18,9 +18,13 @@ use crate::filters::Filters;
 use crate::labels;
 use crate::random::Random;
 use crate::tunnels::{self, PORTS, TUNNELS};
+use crate::vlans::{self, VLANS};
 
 /// How many devices there are: `d0`, …
 pub const DEVICES: usize = 4;
+/// VLAN devices are links behind those and those of tunnels.
+pub const FIRST_VLAN: usize = DEVICES + TUNNELS;
+pub const LINKS: usize = FIRST_VLAN + VLANS;
 pub const VRFS: usize = 3;
 pub const NEXT_HOPS: usize = 12;
 const COUNTERS: usize = 24;
@@ -57,10 +61,10 @@ pub struct Vrf {
 pub struct Router {
     pub writer: Writer,
     pub ifindexes: [u32; DEVICES],
-    /// Those of the devices, and behind them those of tunnels.
+    /// Those of the devices, and behind them those of tunnels and VLAN devices.
     pub links: Vec<LinkId>,
     /// Which VRF each link is in.
-    pub of_links: [usize; DEVICES + TUNNELS],
+    pub of_links: [usize; LINKS],
     /// Whether it has programs, as far as the tables know.
     pub has_programs: [bool; DEVICES],
     pub counters: Vec<CounterId>,
@@ -91,7 +95,7 @@ impl Router {
             writer,
             ifindexes,
             links: Vec::new(),
-            of_links: [0; DEVICES + TUNNELS],
+            of_links: [0; LINKS],
             has_programs: [true; DEVICES],
             counters: Vec::new(),
             vrfs,
@@ -104,7 +108,7 @@ impl Router {
             stand_in,
             filters,
         };
-        for device in 0..DEVICES + TUNNELS {
+        for device in 0..LINKS {
             let link = router.link(device, &mut Random(0));
             router.links.push(router.writer.add_link(link.clone()));
             router.now_links.push(link);
@@ -191,7 +195,9 @@ impl Router {
         let leaving = if not { Leaving::Not } else { leaving };
         let programs = OfDevice { misses: self.stand_in, leaving, xdp: random.below(10) > 0 };
         let in_vrf = self.of_links[device] > 0 && random.below(2) == 0;
-        let port = (device < DEVICES).then_some(PortId(device as u16));
+        let vlan = (device >= FIRST_VLAN).then(|| Box::new(vlans::vlan(&self.links, random)));
+        let port = (device < DEVICES || vlan.is_some()).then(|| port(device));
+        let is_device = device < DEVICES;
         Link {
             ifindex: self.ifindexes.get(device).copied().unwrap_or(1000 + device as u32),
             port,
@@ -225,17 +231,17 @@ impl Router {
             ingress_qdisc: None,
             ifb: false,
             swallows: false,
-            vlan: None,
-            vlans: None,
+            vlan,
+            vlans: if is_device { self.vlans_above(device) } else { None },
             bridge: None,
             bridge_port: None,
             to_bridge: None,
-            programs: (!none && port.is_some()).then_some(programs),
+            programs: (!none && is_device).then_some(programs),
         }
     }
 
     pub fn next_hop(&self, random: &mut Random) -> NextHop {
-        let device = random.below(DEVICES as u64) as usize;
+        let device = any_way_out(random);
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&random.next().to_ne_bytes());
         bytes[6..12].copy_from_slice(&mac(device));
@@ -252,7 +258,7 @@ impl Router {
             _ => random.below(2000) as u32,
         };
         let address = Ipv4Addr::new(10, 0, device as u8, 2).into();
-        NextHop { link: self.links[device], port: PortId(device as u16), mtu, rewrite, address }
+        NextHop { link: self.links[device], port: port(device), mtu, rewrite, address }
     }
 
     pub fn tunnel(&self, number: usize, random: &mut Random) -> Tunnel {
@@ -290,7 +296,7 @@ impl Router {
             8 => Action::Discard(Discard::Blackhole),
             9 => Action::Discard(Discard::Unreachable),
             10 => Action::Local,
-            11 => Action::OnLink(self.links[random.below(DEVICES as u64) as usize]),
+            11 => Action::OnLink(self.links[any_way_out(random)]),
             12 => {
                 let [one, other] =
                     std::array::from_fn(|_| self.actions[random.below(FORWARDS as u64) as usize].0);
@@ -326,7 +332,7 @@ impl Router {
             20..25 | 0..3 => Behaviour::End { lookup },
             25..30 | 3..6 => Behaviour::X(self.via(any6, random)),
             30..33 | 6..8 => Behaviour::T { lookup },
-            8..10 => Behaviour::DX2 { link: self.links[random.below(DEVICES as u64) as usize] },
+            8..10 => Behaviour::DX2 { link: self.links[any_way_out(random)] },
             10..12 => Behaviour::DX4(self.via(any4, random)),
             12..14 => Behaviour::DX6(self.via(any6, random)),
             14 | 19 => Behaviour::DT4 { lookup },
@@ -388,6 +394,19 @@ impl Vrf {
         let order = Lookup { fibs4: [fibs4[0]].into(), fibs6: [fibs6[0]].into(), ..Lookup::default() };
         let lookup = writer.add_lookup(order.clone());
         Self { lookup, order, fibs4, fibs6, routes4: Vec::new(), routes6: Vec::new() }
+    }
+}
+
+/// The port by which packets leave by a device or a VLAN device.
+fn port(link: usize) -> PortId {
+    if link < DEVICES { PortId(link as u16) } else { vlans::port(link) }
+}
+
+/// A device, or a VLAN device.
+fn any_way_out(random: &mut Random) -> usize {
+    match random.below(8) {
+        0 => FIRST_VLAN + random.below(VLANS as u64) as usize,
+        _ => random.below(DEVICES as u64) as usize,
     }
 }
 

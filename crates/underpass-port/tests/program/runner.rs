@@ -16,8 +16,9 @@ use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
 use underpass_port::keep::{Keep, OfDevice};
 
 use crate::labels::{self, LABELS};
-use crate::router::{DEVICES, LOCAL, Router};
+use crate::router::{DEVICES, FIRST_VLAN, LOCAL, Router};
 use crate::tunnels::without_identification;
+use crate::vlans::{tag, untagged};
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,11 +89,12 @@ impl Runner {
     pub fn sends(&mut self, device: usize, frame: &[u8]) -> Option<Vec<u8>> {
         let before = self.router.writer.totals_of_programs().sent;
         self.fast.run(self.hook, frame, self.router.ifindexes[device], &mut self.left).expect("a run");
-        let filtered = self.router.now_links[device].ingress.is_some();
+        let (link, bare) = self.router.enters(device, frame);
+        let filtered = self.router.now_links[link].ingress.is_some();
         if self.router.writer.totals_of_programs().sent == before || filtered {
             return None;
         }
-        let kind = self.router.leads(device, frame);
+        let kind = self.router.leads(link, &bare);
         // Identifications differ; addresses that are made of others are not in the packet.
         let steady = !kind.contains(" into ") && !kind.contains("CSID");
         steady.then(|| self.left.clone())
@@ -102,7 +104,8 @@ impl Runner {
     /// compares. `place` says where that is, if they differ.
     pub fn compare(&mut self, device: usize, frame: &[u8], place: &str) -> Came {
         let ifindex = self.router.ifindexes[device];
-        self.fill_buckets(device);
+        let (link, bare) = self.router.enters(device, frame);
+        self.fill_buckets(link);
         let before = self.counted();
         let misses = self.missed();
         let traced_before = self.router.writer.misses(MissCause::Traced);
@@ -125,7 +128,7 @@ impl Runner {
         if self.traced.is_some() {
             let traced = self.is_traced(device, frame);
             let by_program = self.router.writer.misses(MissCause::Traced) != traced_before;
-            if traced && received != 0 || !traced && by_program {
+            if traced && received != 0 || !traced && by_program && tag(frame).is_none() {
                 fail("is it traced?", format!("  {traced}"));
             }
         }
@@ -134,7 +137,7 @@ impl Runner {
                 fail("a packet that the program does not carry is counted", self.named(&counted));
             }
             // What the program may do is cut off what is behind the packet.
-            if !frame.starts_with(&self.left) || self.left.len() < end(frame) {
+            if !frame.starts_with(&self.left) || self.left.len() < end(&bare) + frame.len() - bare.len() {
                 fail("a packet that the program does not carry is changed", format!("  {}", hex(&self.left)));
             }
             if self.hook == Hook::Xdp {
@@ -147,14 +150,24 @@ impl Runner {
             let kept = self.keep.kept(ifindex, frame);
             return match (verdict, missed, kept) {
                 (Verdict::Redirected, 1, Kept::No) if self.router.has_programs[device] => Came::Missed,
-                // No program could have carried it.
-                (Verdict::Redirected, 0, Kept::No) if self.router.leads(device, frame) == LOCAL => {
+                // Of a VLAN that the kernel has no device for.
+                (Verdict::Redirected, 1, Kept::Copy)
+                    if self.router.has_programs[device] && tag(frame).is_some() =>
+                {
                     Came::Missed
                 }
-                // The kernel takes tags off before the program sees a frame: here one is in it.
-                (Verdict::Kept, 0, _) if frame[12..14] == [0x81, 0x00] => Came::Kept,
+                // No program could have carried it.
+                (Verdict::Redirected, 0, Kept::No | Kept::Copy)
+                    if self.router.leads(link, &bare) == LOCAL =>
+                {
+                    Came::Missed
+                }
+                // It ends in its tag: the kernel does not give it to programs.
+                (Verdict::Kept, 0, _) if frame[12..14] == [0x81, 0x00] && tag(frame).is_none() => Came::Kept,
                 // A worker's, and there is no device by which it gets it.
-                (Verdict::Dropped, 0, Kept::No) if !self.router.has_programs[device] => Came::Lost,
+                (Verdict::Dropped, 0, Kept::No | Kept::Copy) if !self.router.has_programs[device] => {
+                    Came::Lost
+                }
                 // Of a frame for both the kernel has it, and a copy goes to the worker.
                 (Verdict::Kept, 0, Kept::Yes) | (Verdict::Kept, _, Kept::Copy) => Came::Kept,
                 _ => fail("whose is it?", format!("  {kept:?}")),
@@ -163,19 +176,21 @@ impl Runner {
         if missed != 0 {
             fail("missed and carried", String::new());
         }
-        self.fill_buckets(device);
+        self.fill_buckets(link);
         let sent = self.work(device, frame);
         let by_worker = difference(&after, &self.counted());
         if counted != by_worker {
             let both = format!("program:\n{}worker:\n{}", self.named(&counted), self.named(&by_worker));
             fail("other counters", both);
         }
-        let kind = self.router.leads(device, frame);
+        let kind = self.router.leads(link, &bare);
         match (verdict, &sent[..]) {
             (Verdict::Redirected, [(port, bytes)]) => {
                 let same = if kind.contains(" into ") {
-                    let program = without_identification(&self.left);
-                    program.is_some() && program == without_identification(bytes)
+                    let program = without_identification(&untagged(&self.left));
+                    program.is_some()
+                        && program == without_identification(&untagged(bytes))
+                        && tag(&self.left) == tag(bytes)
                 } else {
                     *bytes == self.left
                 };
@@ -186,9 +201,17 @@ impl Runner {
                 if !sends(usize::from(*port)) {
                     fail("by another device", format!("worker by {port}\n{}", self.named(&counted)));
                 }
-                *self.hits.entry(self.out_of(kind, frame)).or_default() += 1;
-                if self.router.now_links[device].ingress.is_some() {
-                    *self.hits.entry("through filters".to_owned()).or_default() += 1;
+                *self.hits.entry(self.out_of(kind, &bare)).or_default() += 1;
+                let mut hit = |what: &str| *self.hits.entry(what.to_owned()).or_default() += 1;
+                if self.router.now_links[link].ingress.is_some() {
+                    hit("through filters");
+                }
+                match (link >= FIRST_VLAN, tag(&self.left)) {
+                    (true, Some(_)) => hit("from VLAN to VLAN"),
+                    (true, None) => hit("out of a VLAN"),
+                    (false, Some((ethernet::SERVICE_VLAN, _))) => hit("into a VLAN of 802.1ad"),
+                    (false, Some(_)) => hit("into a VLAN"),
+                    (false, None) => {}
                 }
                 Came::Forwarded
             }
@@ -229,10 +252,10 @@ impl Runner {
         format!("{what} out of {}{limit}{sum}", if over6 { "IPv6" } else { "IPv4" })
     }
 
-    /// Fills the buckets that the filters of a device take from.
-    fn fill_buckets(&mut self, device: usize) {
+    /// Fills the buckets that the filters of a link take from.
+    fn fill_buckets(&mut self, link: usize) {
         let router = &mut self.router;
-        if let Some(hook) = router.now_links[device].ingress {
+        if let Some(hook) = router.now_links[link].ingress {
             router.filters.fill(hook, &mut router.writer);
         }
     }

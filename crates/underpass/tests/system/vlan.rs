@@ -7,6 +7,8 @@
 
 use std::{
     fmt::Write,
+    io::{BufRead, BufReader},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -211,4 +213,183 @@ fn a_trunk_with_a_hundred_vlans() {
     }
     a.stop();
     r.stop();
+}
+
+/// How many frames of how many bytes behind their tags a station sends to another by R, from a VLAN to a VLAN.
+const SENT: u64 = 300;
+const LONG: u64 = 14 + 128;
+
+/// Says that it is ready, and then how many frames came, with the tag and the bytes of the last.
+const SINK: &str = r#"
+import socket, struct, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.setsockopt(263, 8, 1)
+s.bind(("t1", 0))
+s.settimeout(10)
+print("ready", flush=True)
+count, last = 0, ""
+while count < int(sys.argv[1]):
+    frame, ancillary, _, _ = s.recvmsg(2048, 256)
+    if frame[12:14] != b"\x08\x00":
+        continue
+    status, tag = struct.unpack_from("=I", ancillary[0][2])[0], struct.unpack_from("=HH", ancillary[0][2], 16)
+    count, last = count + 1, "%d %04x %04x %s" % (status >> 4 & 1, tag[1], tag[0], frame.hex())
+print(count, last)
+"#;
+
+/// Sends so many frames with a tag to R, whose address it is given: VLAN 10, with priority 5.
+const SOURCE: &str = r#"
+import socket, struct, sys
+def add(data):
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("t0", 0))
+udp = struct.pack("!4H", 9, 9, 108, 0) + bytes(100)
+ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 128, 7, 0, 64, 17, 0, bytes([10, 10, 0, 9]), bytes([10, 20, 0, 9]))
+ip = ip[:10] + struct.pack("!H", add(ip)) + ip[12:]
+for _ in range(int(sys.argv[2])):
+    s.send(bytes.fromhex(sys.argv[1].replace(":", "")) + bytes.fromhex("020000000a09") + b"\x81\x00\xa0\x0a\x08\x00" + ip + udp)
+"#;
+
+/// What the router shows that links have counted: packets and bytes, received and sent.
+fn counted(node: &Node, names: [&str; 4]) -> [[u64; 4]; 4] {
+    names.map(|name| {
+        let stats = &link(node, name)["stats64"];
+        [("rx", "packets"), ("rx", "bytes"), ("tx", "packets"), ("tx", "bytes")]
+            .map(|(way, what)| stats[way][what].as_u64().unwrap())
+    })
+}
+
+/// What ports of wires have counted, packets received and sent.
+fn of_ports(node: &Node, names: [&str; 2]) -> [[u64; 2]; 2] {
+    let ports = node.router.as_ref().unwrap().stats().unwrap().ports;
+    names.map(|name| {
+        let port = ports.iter().find(|port| port.name == name).unwrap();
+        [port.rx_packets, port.tx_packets]
+    })
+}
+
+/// From a VLAN of 802.1Q to one of 802.1ad, by the kernel and by workers: the same frames, and the same counts.
+#[test]
+fn the_kernel_carries_from_vlan_to_vlan() {
+    const TEST: &str = "the_kernel_carries_from_vlan_to_vlan";
+    let Some(_turn) = turn(TEST) else { return };
+    if let Err(why) = underpass_daemon::live::try_fast_path() {
+        return net::skip(TEST, &why);
+    }
+    let outcomes = ["tcx", "off"].map(|fast| {
+        let mut r = Node { namespace: net::namespace("r"), router: None };
+        let (from, to) = (net::namespace("from"), net::namespace("to"));
+        testbed::join(&from, "t0", &r.namespace, "t0").unwrap();
+        testbed::join(&r.namespace, "t1", &to, "t1").unwrap();
+        // Nobody says anything by itself.
+        for namespace in [&from, &r.namespace, &to] {
+            namespace.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
+        }
+        from.run("ip link set t0 up").unwrap();
+        to.run("ip link set t1 up").unwrap();
+        r.namespace.run("sysctl -qw net.ipv4.ip_forward=1; ip link set t0 up; ip link set t1 up").unwrap();
+        r.start_with(&["--workers", "1", "--driver", "packet", "--fast-path", fast]);
+        batch(
+            &r,
+            "link add link t0 name in type vlan id 10\naddr add 10.10.0.1/24 dev in\nlink set in up\n\
+             link add link t1 name out type vlan protocol 802.1ad id 20\naddr add 10.20.0.1/24 dev out\n\
+             link set out up\nneigh add 10.20.0.9 lladdr 02:00:00:00:14:09 dev out\n",
+        );
+        wait(&r, "in", "up", is_up);
+        wait(&r, "out", "up", is_up);
+        let names = ["t0", "in", "t1", "out"];
+        let mac = link(&r, "in")["address"].as_str().unwrap().to_owned();
+        let source = link(&r, "out")["address"].as_str().unwrap().replace(':', "");
+        let carry = |count: u64| {
+            let mut sink = to.command("python3");
+            let count = count.to_string();
+            let mut sink = sink.args(["-c", SINK, &count]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut said = BufReader::new(sink.stdout.take().unwrap());
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            let sent = from.command("python3").args(["-c", SOURCE, &mac, &count]).status().unwrap();
+            assert!(sent.success());
+            line.clear();
+            said.read_line(&mut line).unwrap();
+            sink.wait().unwrap();
+            line
+        };
+        // The neighbour is known to the router, and each has its place in the tables.
+        carry(1);
+        let (before, ports) = (counted(&r, names), of_ports(&r, ["t0", "t1"]));
+        let hits = r.router.as_ref().unwrap().stats().unwrap().fast_path.hits;
+        let came = carry(SENT);
+        let expected = format!("{SENT} 1 88a8 0014 020000001409{source}080045000080000700003f11");
+        assert!(came.starts_with(&expected), "{fast}: {came}, not {expected}{}", r.log());
+        let carried = r.router.as_ref().unwrap().stats().unwrap().fast_path.hits - hits;
+        assert_eq!(carried, if fast == "tcx" { SENT } else { 0 }, "{}", r.log());
+        let since = |after: [[u64; 4]; 4]| -> [[u64; 4]; 4] {
+            std::array::from_fn(|link| std::array::from_fn(|n| after[link][n] - before[link][n]))
+        };
+        let links = since(counted(&r, names));
+        let after = of_ports(&r, ["t0", "t1"]);
+        let ports: [[u64; 2]; 2] =
+            std::array::from_fn(|port| std::array::from_fn(|n| after[port][n] - ports[port][n]));
+        r.stop();
+        (links, ports)
+    });
+    let [(links, ports), by_worker] = outcomes;
+    eprintln!("{links:?} {ports:?} {by_worker:?}");
+    // A VLAN device counts what is behind the header as received, and all but the tag as sent.
+    assert_eq!(links[1], [SENT, SENT * (LONG - 14), 0, 0]);
+    assert_eq!(links[3], [0, 0, SENT, SENT * LONG]);
+    assert_eq!(ports, [[SENT, 0], [0, SENT]]);
+    assert_eq!((links, ports), by_worker);
+}
+
+/// Two routers and a third between them, by whose VLANs their hosts reach each other.
+#[test]
+fn whole_segments_cross_vlans_in_the_kernel() {
+    const TEST: &str = "whole_segments_cross_vlans_in_the_kernel";
+    let Some(_turn) = turn(TEST) else { return };
+    if let Err(why) = underpass_daemon::live::try_fast_path() {
+        return net::skip(TEST, &why);
+    }
+    let [mut a, mut r, mut b] =
+        ["a", "r", "b"].map(|name| Node { namespace: net::namespace(name), router: None });
+    testbed::join(&a.namespace, "t0", &r.namespace, "t0").unwrap();
+    testbed::join(&r.namespace, "t1", &b.namespace, "t1").unwrap();
+    for (node, devices) in [(&a, &["t0"][..]), (&r, &["t0", "t1"]), (&b, &["t1"])] {
+        let up: String = devices.iter().map(|device| format!("ip link set {device} up; ")).collect();
+        node.namespace.run(&format!("sysctl -qw net.ipv4.ip_forward=1; {up}")).unwrap();
+    }
+    for node in [&mut a, &mut r, &mut b] {
+        node.start_with(&["--workers", "1", "--fast-path", "tcx"]);
+    }
+    let one = |lower: &str, more: &str, own: &str| {
+        format!(
+            "link add link {lower} name v{lower} type vlan {more}\naddr add {own}/24 dev v{lower}\n\
+             link set v{lower} up\n"
+        )
+    };
+    let (customer, service) = ("id 10", "protocol 802.1ad id 20");
+    batch(&a, &(one("t0", customer, "10.10.0.2") + "route add 10.20.0.0/24 via 10.10.0.1\n"));
+    batch(&b, &(one("t1", service, "10.20.0.2") + "route add 10.10.0.0/24 via 10.20.0.1\n"));
+    batch(&r, &(one("t0", customer, "10.10.0.1") + &one("t1", service, "10.20.0.1")));
+    settle(&a.namespace, "10.20.0.2", Duration::from_secs(10))
+        .unwrap_or_else(|why| panic!("{why}{}{}{}", a.log(), r.log(), b.log()));
+    let hits = || r.router.as_ref().unwrap().stats().unwrap().fast_path.hits;
+    let (before, packets) = (hits(), link(&r, "vt1")["stats64"]["tx"]["packets"].as_u64().unwrap());
+    ping(&a.namespace, "10.20.0.2", 50).unwrap();
+    assert!(hits() - before >= 100, "{}{}", hits() - before, r.log());
+    transfer(&a.namespace, &b.namespace, "10.20.0.2").unwrap();
+    transfer(&b.namespace, &a.namespace, "10.10.0.2").unwrap();
+    let (carried, sent) =
+        (hits() - before, link(&r, "vt1")["stats64"]["tx"]["packets"].as_u64().unwrap() - packets);
+    // What the hosts ask for neighbours is the workers'.
+    assert!(carried > sent, "{carried} {sent}{}", r.log());
+    let misses = r.router.as_ref().unwrap().stats().unwrap().fast_path.misses;
+    assert!(misses.values().sum::<u64>() < 50 + carried / 10, "{misses:?} {carried}{}", r.log());
+    for node in [a, r, b] {
+        node.stop();
+    }
 }

@@ -3,9 +3,10 @@
 use super::Writer;
 use crate::counters::Totals;
 use crate::drops::DropReason;
+use crate::in_kernel::links::changed_above;
 use crate::in_kernel::records::{MissCause, Places};
 use crate::qos::SharedBucket;
-use crate::tables::{Changed, Hook, HookId, LinkId, LookupId, NextHopId};
+use crate::tables::{Changed, Hook, HookId, Link, LinkId, LookupId, NextHopId};
 
 /// How much may wait for programs to move on before they are waited for: a wait takes milliseconds, and a route that
 /// changes often leaves a node behind each time.
@@ -62,7 +63,22 @@ impl Writer {
     pub(super) fn record_link(&mut self, LinkId(id): LinkId, before: u32) {
         if let Some(records) = &mut self.records {
             let link = self.tables.links.peek(id, &self.retirer);
-            records.set_link(LinkId(id), link, before, &self.retirer);
+            let vlan = link.and_then(|link| link.vlan.as_ref());
+            let lower = vlan.and_then(|vlan| self.tables.links.peek(vlan.lower.0, &self.retirer));
+            records.set_link(LinkId(id), link, (lower, before), &self.retirer);
+        }
+    }
+
+    /// The VLAN devices that programs know otherwise when a link takes the place of another.
+    pub(super) fn changed_above(&self, old: Option<&Link>, new: Option<&Link>) -> Vec<LinkId> {
+        if self.records.is_some() { changed_above(old, new) } else { Vec::new() }
+    }
+
+    /// Brings up to date what programs know of VLAN devices.
+    pub(super) fn record_above(&mut self, above: Vec<LinkId>) {
+        for id in above {
+            let ifindex = self.tables.links.peek(id.0, &self.retirer).map(|link| link.ifindex);
+            ifindex.into_iter().for_each(|ifindex| self.record_link(id, ifindex));
         }
     }
 
