@@ -451,7 +451,7 @@ impl Router {
             live.wants.seen = generation;
             all.append(&mut live.wants.asleep);
         }
-        let ready = |link: &Link| link.up() && link.carrier && link.port().is_some();
+        let ready = |link: &Link| link.up() && link.carrier && link.port().or(link.sink).is_some();
         let mut wanted = Vec::new();
         for (index, address) in all {
             let Some(link) = self.links.get(index).filter(|link| link.resolves()) else { continue };
