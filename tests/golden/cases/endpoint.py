@@ -389,6 +389,23 @@ Case(
     ],
 )
 
+# Nor has it been delivered where its TTL runs out or it is too long for the way to nh4.
+Case(
+    "endpoint/dx4-errors",
+    "An error about what End.DX4 sends on does not come from the packet's destination, though that is the router's own.",
+    VRF
+    + [
+        "ip route add 203.0.113.0/25 via 198.51.100.2 dev p1 vrf vrf100",
+        "ip route add 10.9.0.0/16 via 198.51.100.2 mtu 1000 vrf vrf100",
+        *(f"ip -6 route add {SID}{n}/128 encap seg6local action End.DX4 nh4 {nh4} dev p0" for n, nh4 in enumerate(["198.51.100.3", "10.9.1.1"])),
+    ],
+    [
+        (f"{why}, for {own}", "p1", Ether(dst=P1, src=N1) / ip6(f"{SID}{n}", nh=4) / ip4(own, ttl=ttl, flags="DF") / udp(size))
+        for n, why, ttl, size in [(0, "TTL 1", 1, 10), (1, "too long", 9, 1100)]
+        for own in ("192.0.2.1", "198.51.100.1")
+    ],
+)
+
 BROKEN = [
     ("SRH reaches into the inner packet", dict(hdrlen=6)),
     ("last entry beyond the list", dict(last=2)),

@@ -141,7 +141,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     let own = destination_of(meta.packet.bytes()).filter(|destination| {
         let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
         // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
-        if destination.is_ipv4() && says_no_way(error) {
+        let forwarded = says_no_way(error) || matches!(error, IcmpError::HopLimit | IcmpError::TooBig);
+        if destination.is_ipv4() && forwarded {
             return false;
         }
         // Linux asks where the packet was to leave, if a neighbour there did not answer: `skb->dev`.
