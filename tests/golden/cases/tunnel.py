@@ -1144,6 +1144,27 @@ for kind in ("gre", "gretap", "sit", "ip6tnl", "ip6gre"):
         WRAPPED,
     )
 
+# So is what a program of End.BPF has put headers before, and last, unless it has taken the outer ones off first.
+STEERED = [
+    (label, ether(routed(IPv6(src=SOURCE, dst=SID, hlim=77, tc=0x4C, fl=0x12345), [SID, NEXT], 1, IPv6(src=SOURCE, dst=TARGET, hlim=33, tc=0x2E) / udp(), tag=tag)))
+    for label, tag in [("End.B6.Encaps", 26), ("the same, and a TLV", 29), ("End.DT6, then End.B6.Encaps", 46), ("End.B6", 24)]
+]
+for kind in ("gre", "gretap", "sit", "ip6gre"):
+    options = "tclass inherit" if kind == "ip6gre" else "ttl inherit tos inherit"
+    Case(
+        f"tunnel/{kind}/inherit-program",
+        f"{kind}: what it inherits of packets that a program of End.BPF has encapsulated before",
+        tunnel(
+            kind,
+            options,
+            after=[
+                f"ip -6 route replace fc00:c::/32 {'via 2001:db8:9::2' if kind.endswith('tap') else 'dev tun1'}",
+                f"ip -6 route add {SID} encap seg6local action End.BPF endpoint obj bpf/steer.o section seg6 dev p0",
+            ],
+        ),
+        STEERED,
+    )
+
 # What may not be cut outside, and may inside, so that nobody hears of it.
 for kind in ("ipip", "gre"):
     Case(

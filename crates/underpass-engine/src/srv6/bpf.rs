@@ -72,6 +72,8 @@ pub(crate) struct Outcome {
     /// Bytes of outer headers put before it, and of SRHs inserted into it.
     pub(crate) wrapped: usize,
     pub(crate) inserted: usize,
+    /// Bytes of the packet that the program has put outer headers before, last; 0 where it has taken outer headers off since.
+    pub(crate) inside: Option<usize>,
     /// The program took the outer headers off, and the packet inside has addresses with which it must not be
     /// forwarded.
     pub(crate) unusual: bool,
@@ -130,6 +132,7 @@ pub(crate) fn run(
         source: bpf.source,
         wrapped: 0,
         inserted: 0,
+        inside: None,
         unusual: false,
     };
     let returned = machine.run(&bpf.program, &mut skb, &fill).map_err(|fault| match fault {
@@ -150,8 +153,8 @@ pub(crate) fn run(
         BPF_OK => BpfNext::Look(own, header.destination()),
         _ => skb.next,
     };
-    let Skb { wrapped, inserted, unusual, .. } = skb;
-    Ok(Outcome { next, mark: machine.left(Field::Mark), wrapped, inserted, unusual })
+    let Skb { wrapped, inserted, inside, unusual, .. } = skb;
+    Ok(Outcome { next, mark: machine.left(Field::Mark), wrapped, inserted, inside, unusual })
 }
 
 fn destination(packet: &Packet) -> Option<Ipv6Addr> {
@@ -177,6 +180,7 @@ struct Skb<'s, F> {
     source: Ipv6Addr,
     wrapped: usize,
     inserted: usize,
+    inside: Option<usize>,
     unusual: bool,
 }
 
@@ -366,6 +370,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         self.packet.narrow(at, checked.len);
         self.unusual = checked.unusual;
         self.wrapped = self.wrapped.saturating_sub(at);
+        self.inside = Some(0);
         self.refresh();
         Ok(())
     }
@@ -413,7 +418,8 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     pub(crate) fn encapsulate(&mut self, srh: &[u8], mark: u32) -> Result<(), i64> {
         let first = last_entry(srh).ok_or(EINVAL)?;
         let [a, b, c, d, _, _, _, hop_limit] = *self.packet.bytes().first_chunk().ok_or(EINVAL)?;
-        let payload_length = u16::try_from(self.packet.len() + srh.len()).map_err(|_| ENOMEM)?;
+        let inside = self.packet.len();
+        let payload_length = u16::try_from(inside + srh.len()).map_err(|_| ENOMEM)?;
         let room = self.packet.push(ipv6::Header::LEN + srh.len()).map_err(|_| ENOMEM)?;
         let (fixed, rest) = room.split_first_chunk_mut::<{ ipv6::Header::LEN }>().ok_or(ENOMEM)?;
         fixed[..4].copy_from_slice(&[a, b, c, d]);
@@ -426,6 +432,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         place.copy_from_slice(srh);
         place[0] = protocol::IPV6;
         self.wrapped += ipv6::Header::LEN + srh.len();
+        self.inside = Some(inside);
         self.moved(ipv6::Header::LEN + srh.len());
         self.sign()?;
         self.look(Some(self.own), None, mark)?;

@@ -125,6 +125,10 @@ fn run_once<const COUNT: bool>(
     if outcome.inserted > 0 {
         meta.inserted(outcome.inserted, frame);
     }
+    // Linux: `bpf_push_seg6_encap` says for `ip_tunnel_xmit` what is inside.
+    if let Some(inside) = outcome.inside {
+        meta.extra.inside = inside as u32;
+    }
     if meta.extra.growth != 0 && meta.packet.len() < before {
         meta.shortened(before - meta.packet.len());
     }
