@@ -286,10 +286,12 @@ def differences(case, there, here):
 
 
 def renumbered(lines, kinds, chosen):
-    """With the numbers of actions of some kinds in their order, from N1 on. Actions of a filter that Linux refuses or deletes are there for
-    a moment more: those that come next have higher numbers, but for those that are `chosen` by the configuration."""
-    places, kind = [], None
+    """With the numbers of actions of some kinds in the order in which filters show them, from N1 on, and lists of actions in the
+    order of these. Actions of a filter that Linux refuses or deletes are there for a moment more: those that come next have
+    other numbers, as long as they are not `chosen` by the configuration."""
+    places, kind, lists = [], None, True
     for n, line in enumerate(lines):
+        lists = lists and not line.startswith("filter ")
         named = re.search(r"action order \d+:\s+(\w+)", line) or re.search(r"\b(police) 0x", line)
         if named:
             kind = named[1] if named[1] in KINDS else "gact"
@@ -297,14 +299,40 @@ def renumbered(lines, kinds, chosen):
         if number and kind in kinds | ({"gact"} if kinds - KINDS else set()):
             value = int(number[1], 16 if "police" in number[0] else 10)
             if (kind, value) not in chosen:
-                places.append((kind, value, n, number.span(1)))
+                places.append((kind, value, n, number.span(1), lists))
     ranks = {}
-    for kind, value in sorted({place[:2] for place in places}):
-        ranks[kind, value] = sum(other == kind for other, _ in ranks) + 1
+    for kind, value, *_ in sorted(places, key=lambda place: (place[4], place[1] if place[4] else place[2])):
+        if (kind, value) not in ranks:
+            ranks[kind, value] = sum(other == kind for other, _ in ranks) + 1
     lines = list(lines)
-    for kind, value, n, (start, end) in places:
+    for kind, value, n, (start, end), _ in places:
         lines[n] = f"{lines[n][:start]}N{ranks[kind, value]}{lines[n][end:]}"
-    return lines
+    return sorted_lists(lines)
+
+
+def number_in(block):
+    number = re.search(r"(?:index |police 0x)N(\d+)", "\n".join(block))
+    return int(number[1]) if number else 0
+
+
+def sorted_lists(lines):
+    """With the actions of lists (`tc actions ls`) that have such numbers in the order of these, behind the others."""
+    found, n = [], 0
+    while n < len(lines):
+        found.append(lines[n])
+        n += 1
+        if not lines[n - 1].startswith("total acts "):
+            continue
+        blocks = []
+        while n < len(lines) and (not lines[n] or lines[n][0].isspace()) and not lines[n].startswith("total acts "):
+            if re.match(r"\s*action order \d+:", lines[n]) or not blocks:
+                blocks.append([])
+            blocks[-1].append(lines[n])
+            n += 1
+        for order, block in enumerate(sorted(blocks, key=number_in)):
+            # The last one has a blank line less.
+            found += [re.sub(r"(\s*action order )\d+:", rf"\g<1>{order}:", block[0])] + [line for line in block[1:] if line]
+    return found
 
 
 # The kinds of actions by name; `action drop` and its like are of gact.
