@@ -5,6 +5,7 @@ A test (`differential.py --check-purpose`) sees to it that every heading is ther
 
 import copy
 import ipaddress
+import itertools
 import re
 
 import compare
@@ -48,7 +49,7 @@ class Facts:
 
     def __init__(self, case):
         self.lines = [f"{' '.join(w for w in words if not w.startswith('-f') and w not in ('-batch', '-'))} {line}" for words, text in case["config"] for line in text.splitlines()]
-        self.routes, self.sids, self.own, self.tunnels = [], {}, set(), {}
+        self.routes, self.connected, self.sids, self.own, self.tunnels = [], [], {}, set(), {}
         for line in self.lines:
             words = line.split()
             if " route " in line and "mpls route" not in line:
@@ -62,7 +63,9 @@ class Facts:
                 self.sids[words[words.index("encap") - 1].split("/")[0]] = line.split("action ")[1]
             if " addr add " in line:
                 try:
-                    self.own.add(str(ipaddress.ip_address(words[words.index("add") + 1].split("/")[0])))
+                    address = ipaddress.ip_interface(words[words.index("add") + 1])
+                    self.own.add(str(address.ip))
+                    self.connected.append((address.network, line))
                 except ValueError:
                     pass  # A line that is wrong.
             if "link add" in line and " type " in line:
@@ -153,7 +156,7 @@ def prohibits_far_end(facts):
     made = [line for line in facts.lines if re.search(r"link (add|change) tun\d ", line)]
     remotes = [match[1] for line in made if (match := re.search(r" remote (\S+)", line))]
     for line in facts.lines:
-        if re.search(r"\brule add .* prohibit\b", line):
+        if re.search(r"\brule add (.* )?prohibit\b", line):
             return True
         to = re.search(r"\broute (?:add|append|replace) prohibit (\S+)", line)
         if to and (len(remotes) < len(made) or any(within(remote, to[1]) for remote in remotes)):
@@ -746,7 +749,7 @@ def overwritten_source(difference, layers):
 def overwritten_below_labels(frame, layers):
     """Whether the EtherType stands where next header and hop limit are, in what is below labels, which is then no IP packet to see."""
     at = 14 + 4 * sum(name == "mpls" for name, _ in layers)
-    return layers[1][0] == "mpls" and frame[at + 6] == 134 and frame[at + 7] in (220, 221)
+    return layers[1][0] == "mpls" and frame[at + 6 : at + 8] in (b"\x86\xdc", b"\x86\xdd")
 
 
 @purpose("A header may become shorter on its way")
@@ -772,12 +775,14 @@ def shorter_gone(case, facts, difference, here):
         return any(packet and routing and shrinks_at_last_hop(facts, packet, routing) for packet, routing in heads)
     if not b:
         return False
-    # A route may have given it labels.
-    sent = dict([layer for layer in describe.layers(b[0]) if layer[0] != "mpls"][:3]).get("routing")
-    return bool(sent) and sent["type"] == 3 and any(
-        outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and routing["left"] == sent["left"] + 1 and len(sent["data"]) < len(routing["data"])
+    # A route may have given it labels, or a routing header more.
+    sent = [values for name, values in [layer for layer in describe.layers(b[0]) if layer[0] != "mpls"][2:4] if name == "routing" and values["type"] == 3]
+    return any(
+        outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and any(routing["left"] == one["left"] + 1 and len(one["data"]) < len(routing["data"]) for one in sent)
         for outer, routing in ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
     )
+
+
 @purpose("What has come out of End.DT4, DT46 or DX4 for the router itself may have IPv4 options")
 def options_inside(case, facts, difference, here):
     b = difference.more.get("here")
@@ -920,6 +925,20 @@ def this_network(case, facts, difference, here):
         name == "ip4" and (ipaddress.ip_address(values["dst"]) in zero or ipaddress.ip_address(values["src"]) in zero)
         for layers in inputs(difference) for name, values in layers
     ) and all(any(name in ("ip4", "quoted ip4") and values["dst"].startswith("0.") or values.get("src", "").startswith("0.") for name, values in describe.layers(f)) for f in a)
+
+
+@purpose("Link-local IPv4 addresses are not forwarded")
+def out_of_this_network(case, facts, difference, here):
+    # Nor does what such a source has sent through a tunnel come out of it.
+    a = difference.more.get("there")
+    zero = ipaddress.ip_network("0.0.0.0/8")
+    ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")}
+    inside = set()
+    for layers in inputs(difference):
+        name, outer = layers[1] if len(layers) > 1 else ("", {})
+        if name == "ip4" and ipaddress.ip_address(outer["src"]) in zero and outer["dst"] in facts.own:
+            inside |= ends(layers[2:])
+    return bool(a) and not difference.more.get("here") and all(ends(describe.layers(frame)) & inside for frame in a)
 
 
 @purpose("Hop-by-hop options in a payload of length 0 are malformed")
@@ -1108,14 +1127,17 @@ def by_the_same_link(case, facts, difference, here):
     if there and ours and not all(same_inside(a, b) for a in there for b in ours):
         return False
     came = tried(case, difference)
+    # And the neighbours that a SID names, or a program.
+    sids = [facts.sids.get(values["dst"], "") for layers in came for name, values in layers if name == "ip6"]
+    goals |= {goal for sid in sids for goal in re.findall(r"nh6 (\S+)", sid)} | {"2001:db8:2::3" for sid in sids if "bpf/steer.o" in sid}
     ports = {f"p{port}" for port, _ in difference.more["inputs"]} if difference.more.get("inputs") else {f"p{port}" for _, port, _ in case["packets"]}
     inside = any(sum(name in ("ip4", "ip6", "gre", "eth") for name, _ in layers) > 2 for layers in came)
     links = ports | (set(facts.tunnels) if inside else set())
     device = lambda line: (re.search(r" dev (\S+)", line) or [None, None])[1]
     for goal in goals:
         routes = {}
-        for net, line in facts.routes:
-            if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) ", line):
+        for net, line in facts.routes + facts.connected:
+            if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" (route (add|append|replace)|addr add) ", line):
                 routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), []).append(line)
         for first, *others in routes.values():
             alone = any(" via " not in line for line in [first, *others])
@@ -1336,7 +1358,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/)*(ip[46]/(routing/|udp/|gre/)*)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(dstopt/|routing/|udp/|gre/|eth/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -1487,7 +1509,10 @@ def asked(case, facts, difference, here):
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     at = re.search(r" dev (p\d) ", difference.what + " ")
-    return more_by(difference, [size for port, size in here["noise"] if not at or f"p{port}" == at[1]])
+    sizes = [size for port, size in here["noise"] if not at or f"p{port}" == at[1]]
+    # They are counted before an action gives them a label.
+    pushes = any(re.search(r"filter add dev p\d egress .*action mpls (mac_)?push ", line) for line in facts.lines)
+    return more_by(difference, sizes) or pushes and more_by(difference, [size - 4 for size in sizes])
 
 
 def more_by(difference, sizes):
@@ -1529,13 +1554,13 @@ def asked_elsewhere(case, facts, difference, here):
 
 @purpose("The router answers for itself")
 def asked_in_vain(case, facts, difference, here):
-    # The requests that do not get through a tunnel: for a gateway behind it, or redirected to it.
+    # The requests that do not get through a tunnel: for a gateway behind it, or sent to it by a filter.
     link, key = difference.more.get("link"), difference.more.get("key", "")
     if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl", "bareudp")):
         return False
     known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
     gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
-    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress (?:redirect|mirror) dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
     return 0 < more <= 3 * (len(gateways) + 2 * redirects) * rounds(case)
 
@@ -1546,7 +1571,7 @@ def asked_through_tunnel(case, facts, difference, here):
     link, key = difference.more.get("link"), difference.more.get("key", "")
     if key not in ("stats64.tx.packets", "stats64.tx.bytes") or facts.tunnels.get(link) not in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp"):
         return False
-    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress (?:redirect|mirror) dev {link}\b", line)) for line in facts.lines)
     sums = {(0, 0)}
     for size in [72, 72, 72, 28, 28, 28] * redirects * rounds(case):
         sums |= {(n + 1, total + size) for n, total in sums}
@@ -1556,11 +1581,11 @@ def asked_through_tunnel(case, facts, difference, here):
 
 @purpose("The router answers for itself")
 def asked_into_tunnel(case, facts, difference, here):
-    # Those requests by the filters of the tunnel that a port's filter redirects them to, without their Ethernet header.
+    # Those requests by the filters of the tunnel that a port's filter sends them to, without their Ethernet header.
     at = re.match(r"(?:qdisc clsact ffff:|filter) .*?dev (tun\d) ", difference.what + " ")
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
-    into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress redirect dev (tun\d)\b", line))]
+    into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress (?:redirect|mirror) dev (tun\d)\b", line))]
     into = [name for name in into if facts.tunnels.get(name) in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp") and (not at or name == at[1])]
     return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into) * rounds(case))
 
@@ -1638,7 +1663,7 @@ def classified_twice(case, facts, difference, here):
     sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
     if not at or None in sent or sent[0][3] != sent[1][3]:
         return False
-    if not any(re.search(rf"filter add dev {at[1]} egress .*mirred egress redirect dev ifb", line) for line in facts.lines):
+    if not any(re.search(rf"filter add dev {at[1]} (egress|parent) .*mirred egress redirect dev ifb", line) for line in facts.lines):
         return False
     # Those that went there, and the requests for neighbours, each of which went twice.
     asked = [size for port, size in here["noise"] if f"p{port}" == at[1]]
@@ -2007,6 +2032,25 @@ def out_of_dx2(case, facts, difference, here):
     return difference.kind.startswith("shows tc -s: ") and len(more[0]) == len(more[1]) and all(abs(a - b) <= len(came) for a, b in zip(*more))
 
 
+@purpose("Filters see what is in a frame that comes out of End.DX2")
+def out_of_dx2_into_tunnel(case, facts, difference, here):
+    # And so a filter sends it into a tunnel of IP packets without its Ethernet header.
+    a, b = pair(difference)
+    ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
+    into = any(re.search(rf"filter add dev {port} egress .*mirred egress (mirror|redirect) dev tun\d", line) for port in ports for line in facts.lines)
+    if a is None or not into or len(a) != len(b) + 14:
+        return False
+    for _, frame in difference.more.get("inputs") or []:
+        layers = describe.layers(bytes.fromhex(frame))
+        to_sid = any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)
+        header = next((values["dst"] + values["src"] for name, values in layers[1:] if name == "eth"), None)
+        if to_sid and header and header in frame[28:]:
+            inside = bytes.fromhex(frame[frame.index(header, 28) :])
+            if a.endswith(inside) and b.endswith(inside[14:]) and not b.endswith(inside):
+                return True
+    return False
+
+
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
 def transport_inside(case, facts, difference, here):
     # A packet inside another: what goes into the guest comes from packet sockets.
@@ -2066,15 +2110,20 @@ def parts(difference):
         yield part
 
 
-def in_order(difference):
-    """As many frames on either side, pair by pair as they were sent."""
+def in_order(difference, facts):
+    """As many frames on either side, pair by pair as they were sent. Where filters mirror, also in other orders: copies go out
+    later than Linux sends them."""
     there, here = (difference.more.get(side) or [] for side in ("there", "here"))
-    found = []
-    for a, b in zip(there, here) if len(there) == len(here) else ():
-        part = copy.copy(difference)
-        part.more = {**difference.more, "there": [a], "here": [b]}
-        found.append(part)
-    return found
+    if len(there) != len(here):
+        return
+    mirrors = len(here) <= 3 and any(re.search(r"mirred (egress|ingress) mirror ", line) for line in facts.lines)
+    for order in itertools.permutations(here) if mirrors else [here]:
+        found = []
+        for a, b in zip(there, order):
+            part = copy.copy(difference)
+            part.more = {**difference.more, "there": [a], "here": [b]}
+            found.append(part)
+        yield found
 
 
 def once(difference):
@@ -2151,8 +2200,10 @@ def without(case, there, here, found, unfiltered=None):
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
             headings = [explains(part) for part in parts(difference)]
-            if None in headings and (pairs := in_order(difference)):
+            for pairs in in_order(difference, facts) if None in headings else ():
                 headings = [explains(part) for part in pairs]
+                if None not in headings:
+                    break
         if None in headings:
             left.append(difference)
         else:
