@@ -253,6 +253,22 @@ def too_long_for_bareudp(case, facts, difference, here):
 
 
 @purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def counted_for_bareudp(case, facts, difference, here):
+    # Which Linux counts as sent, although nobody may answer for the next hop.
+    key, link = difference.more.get("key"), difference.more.get("link")
+    if key not in ("stats64.tx.packets", "stats64.tx.bytes") or facts.tunnels.get(link) != "bareudp":
+        return False
+    sums = {(0, 0)}
+    for layers in tried(case, difference):
+        name, values = layers[1] if len(layers) > 1 else ("", {})
+        if name == "ip6" and 1440 < 40 + values["len"] <= 1500 and facts.leads(values["dst"], rf" dev {link}\b"):
+            sums |= {(n + 1, total + 40 + values["len"]) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    few = {one for one in sums if 0 < one[0] <= here["drops"].get("too-big", 0)}
+    return more in {one[key.endswith("bytes")] for one in few}
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
 def cut_for_bareudp(case, facts, difference, here):
     # What Linux sends of it over IPv4.
     a = difference.more.get("there") or []
@@ -1114,6 +1130,19 @@ def remembered_sid(case, facts, difference, here):
     return any(map(led, goals)) and any(name in ("ip4", "ip6") and led(values["dst"]) for layers in came for name, values in layers)
 
 
+@purpose("A route with segments leads each packet by its own link")
+def remembered_loop(case, facts, difference, here):
+    # A packet that the route would lead to itself goes where Linux has sent another by it, which a rule has led elsewhere.
+    a = difference.more.get("there")
+    layers = describe.layers(a[0]) if a and len(a) == 1 and not difference.more.get("here") else []
+    if [name for name, _ in layers[1:3]] != ["ip6", "routing"] or not here["drops"].get("loop"):
+        return False
+    to = layers[1][1]["dst"]
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and to in line and ipaddress.ip_address(to) in net]
+    led = lambda came: any(ipaddress.ip_address(values["dst"]) in net for name, values in came[1:2] if name == "ip6" for net in ways)
+    return any(" rule add " in line for line in facts.lines) and any(map(led, inputs(difference))) and any(map(led, before(case, difference)))
+
+
 @purpose("Among IPv6 routes of the same metric the first is taken")
 def by_the_same_link(case, facts, difference, here):
     # Linux takes the one by the link that the packet came in by: a port, or for what was inside another packet a tunnel.
@@ -1475,6 +1504,18 @@ def changed_in_place(case, facts, difference, here):
     outer = [values for layers in inputs(difference) for name, values in layers[1:2] if name == "ip6" and "next-csid" in facts.sids.get(values["dst"], "")]
     changed = lambda one: any(one[3][0][1]["src"] == values["src"] and one[3][0][1]["dst"] != values["dst"] for values in outer)
     return any(one and one[0] == 6 and changed(one) for one in told)
+
+
+@purpose("A mirrored packet is sent as it was")
+def shortened_in_place(case, facts, difference, here):
+    # A datagram for a port of foo-over-UDP: with its new length the other of the two is malformed, and nobody hears of it.
+    frame = only(difference)
+    told = frame and error(frame)
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r"fou add port (\d+)", line))}
+    if not told or told[1:3] not in ((3, 3), (1, 4)) or not any("mirred ingress mirror" in line or "mirred egress mirror dev tun" in line for line in facts.lines):
+        return False
+    names = [name for name, _ in told[3]]
+    return "udp" in names and told[3][names.index("udp")][1]["dport"] in ports and sum(frame.hex()[28:] in other for slot, _, other in here["out"] if slot == difference.more["slot"]) > 1
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
@@ -1875,6 +1916,27 @@ def written_twice(case, facts, difference, here):
     return bool(full[0]) and all(
         x and y and x.group(1, 2, 4) == y.group(1, 2, 4) and int(x[3], 16) == int(y[3], 16) + 1 for x, y in zip(*full)
     )
+
+
+@purpose("A timestamp option is written once")
+def written_behind_label(case, facts, difference, here):
+    # What a label has led into a VRF has options that are not looked at, but by that message.
+    a, b = pair(difference)
+    if a is None or len(a) != len(b) or not any(re.search(r"-f mpls route add .* dev vrf\d|route add \d+ dev vrf\d", line) for line in facts.lines):
+        return False
+    for layers in inputs(difference):
+        options = next((values.get("options") for name, values in layers[2:] if name == "ip4"), None) if layers[1:2] and layers[1][0] == "mpls" else None
+        at = b.find(bytes.fromhex(options)) if options and options.startswith("44") else -1
+        if at < 34:
+            continue
+        size = len(options) // 2
+        stamp, own = a[at : at + size], b[at : at + size]
+        entry = stamp[2] - own[2]
+        written = entry in (4, 8) and stamp[:2] + stamp[3:4] == own[:2] + own[3:4]
+        # All else inside is the same, even the sum over the header.
+        if written and a[at - 20 : at] + a[at + size :] == b[at - 20 : at] + b[at + size :]:
+            return True
+    return False
 
 
 def circle(facts):
