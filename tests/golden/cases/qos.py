@@ -281,6 +281,25 @@ Case(
     + ["ip link add tun1 type ifb", "ip link set tun1 up", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress mirror dev tun1"],
     [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp()), ("IPv6", Ether(dst=P0, src=N0) / ip6() / udp())],
 )
+Case(
+    "qos/ingress/ifb-redirected",
+    "What filters let come in by another port is the router's, too, when it comes back from an ifb.",
+    BASE
+    + [
+        "ip link add tun1 type ifb",
+        "ip link set tun1 up",
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress matchall action mirred ingress mirror dev p1",
+        "tc qdisc add dev p1 clsact",
+        "tc filter add dev p1 ingress matchall action mirred egress redirect dev tun1",
+    ],
+    [
+        (f"{family}, to {whose}", Ether(dst=to, src=N0) / packet / udp())
+        for family, packet in (("IPv4", ip4()), ("IPv6", ip6()))
+        for whose, to in (("p0", P0), ("p1", P1), ("another", "02:00:00:00:00:77"), ("all", "ff:ff:ff:ff:ff:ff"))
+    ],
+    links=False,
+)
 for way, doc in [("in", "A packet comes in by a redirection three times; the next action refuses it, whatever it is."), ("out", "A packet is sent by a redirection four times.")]:
     names = ["p0", "tun1", "tun2", "tun3"]
     lines = [line for name in names[1:] for line in (f"ip link add {name} address 02:00:00:00:00:01 type dummy", f"ip link set {name} up")]

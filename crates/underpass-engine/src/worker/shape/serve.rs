@@ -8,7 +8,7 @@ use crate::tables::QdiscId;
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{go_on_from, go_on_into};
 use crate::worker::egress::leave_hooks;
-use crate::worker::hook::{place_of, with_header};
+use crate::worker::hook::{apply_type, place_of, with_header};
 use crate::worker::path::{Burst, Path, Worker};
 use crate::worker::shape::state::Place;
 use crate::worker::shape::{
@@ -263,7 +263,11 @@ fn go_on<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, t
         match link.and_then(|link| Some((link, link.port?))) {
             Some((link, port)) => {
                 let place = place_of(id, link, true, None);
-                burst.iter_mut().for_each(|packet| with_header(packet, &place));
+                // Linux does not look again whose they are.
+                for packet in burst.iter_mut() {
+                    with_header(packet, &place);
+                    apply_type(packet, link.mac);
+                }
                 path.take_in(view, (port, id, link), &mut burst, trace);
             }
             None => {
