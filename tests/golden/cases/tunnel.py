@@ -1002,6 +1002,23 @@ Case(
     remembers=True,
     links=False,
 )
+for mode, sent, other in [("ip4ip6", "IPv4", 41), ("ip6ip6", "IPv6", 4)]:
+    packet = long if other == 4 else ip4(IN4, flags="DF") / udp(1300)
+    told = {proto: bytes(outer6(proto, ip6(IN6) / udp(1300) if proto == 41 else ip4(IN4) / udp(1300))) for proto in (4, 41)}
+    Case(
+        f"tunnel/ip6tnl/pmtu-{mode}",
+        f"ip6tnl with {sent} inside: what the underlay says of other packets is of none of its own",
+        tunnel("ip6tnl", f"mode {mode}"),
+        [
+            heard("too big, 1,300, of another", heard6(told[other], 2, 0, 1300)),
+            ("after", "p0", ether(packet)),
+            heard("unreachable, of another", heard6(told[other], 1, 0)),
+            heard("too big, 1,300", heard6(told[45 - other], 2, 0, 1300)),
+            ("after that", "p0", ether(packet)),
+        ],
+        remembers=True,
+        links=False,
+    )
 for name, what, before in [
     ("external-any", "all GRE over IPv6 that no other device does", []),
     (

@@ -291,7 +291,15 @@ fn find<'a>(
                 }
             }
         }
-        protocol::IPV4 | protocol::IPV6 | protocol::MPLS if over6 => look(TunnelKind::Ip6tnl, None),
+        // `ip6_tnl_err` takes note of what its tunnel can have sent; `ipip_err` and `ipip6_err` do not ask.
+        protocol::IPV4 | protocol::IPV6 | protocol::MPLS if over6 => {
+            let inside = match protocol {
+                protocol::IPV4 => InnerProtocol::Ip4,
+                protocol::IPV6 => InnerProtocol::Ip6,
+                _ => InnerProtocol::Mpls,
+            };
+            look(TunnelKind::Ip6tnl, None).filter(|found| found.takes(inside))
+        }
         protocol::IPV6 => look(TunnelKind::Sit, None),
         // Of a tunnel to anywhere `ipip_err` takes note of an MTU alone.
         protocol::IPV4 | protocol::MPLS => look(TunnelKind::Ipip, None)
