@@ -313,6 +313,14 @@ def sent_by_itself(case, facts, difference, here):
 
 
 @purpose("With GRE and no remote address nothing is sent")
+def heard_itself(case, facts, difference, here):
+    # What Linux sends to itself there comes out of the device again.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line}
+    return link in gre and key in ("stats64.rx.packets", "stats64.rx.bytes") and int(difference.linux[0]) > int(difference.ours[0]) and any(f" dev {link} " in line + " " for _, line in facts.routes)
+
+
+@purpose("With GRE and no remote address nothing is sent")
 def to_itself(case, facts, difference, here):
     # In Linux it goes round until its TTL is used up.
     a = difference.more.get("there")
@@ -562,6 +570,23 @@ def by_the_main_table(case, facts, difference, here):
     others = here["out"] if there else here["linux"]
     same = any(slot == difference.more["slot"] and inserted(bytes.fromhex(other)) == inserted(frame) for slot, _, other in others)
     return bool(goal) and inserted(frame) is not None and facts.leads(goal, "encap ioam6|nhid") and same
+
+
+@purpose("Insertion stays in the VRF")
+def unanswered_in_vrf(case, facts, difference, here):
+    # Where nobody answers there, of which the sender hears.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(a) + len(b) != 1:
+        return False
+    inserts = lambda to: facts.leads(to, r"encap ioam6 .* (table|vrf) ")
+    told = [one for _, _, frame in here["out"] if (one := error(bytes.fromhex(frame))) and one[1:3] in ((1, 3), (1, 0)) and inserts(one[3][0][1]["dst"])]
+    sent = [outer for _, _, frame in here["linux"] for name, outer in describe.layers(bytes.fromhex(frame))[1:2] if name == "ip6" and outer["next"] == 0 and inserts(outer["dst"])]
+    ends = lambda outer: (outer["src"], outer["dst"])
+    if b:
+        own = error(b[0])
+        return bool(own) and own[1:3] in ((1, 3), (1, 0)) and any(ends(outer) == ends(own[3][0][1]) for outer in sent)
+    outer = next((values for name, values in describe.layers(a[0])[1:2] if name == "ip6"), None)
+    return outer in sent and any(ends(one[3][0][1]) == ends(outer) for one in told)
 
 
 @purpose("A trace's insertion counts in a Packet Too Big")
@@ -1391,6 +1416,24 @@ def headless(case, facts, difference, here):
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
+def behind_outer(case, facts, difference, here):
+    # Out of a gre without a remote address it goes with its outer header and the one of GRE.
+    a, b = pair(difference)
+    gre = any(re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line for line in facts.lines)
+    if a is None or not gre or not any("l2encap" in line for line in facts.lines) or "routing" not in describe.chain(b):
+        return False
+    for _, frame in difference.more.get("inputs") or []:
+        came = bytes.fromhex(frame)
+        outer = came[14:34] if came[12:14] == b"\x08\x00" else came[14:54]
+        at = a.find(outer, 54)
+        # What is behind them is what the router has put its Ethernet header before.
+        inside = b[at + 14 :]
+        if at > 0 and inside and a[at:].endswith(inside) and len(a) - at - len(inside) in range(len(outer) + 4, len(outer) + 17):
+            return True
+    return False
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
 def headless_bytes(case, facts, difference, here):
     # Which makes it longer for those that count it.
     if not facts.tunnels or not any("l2encap" in line for line in facts.lines):
@@ -1516,6 +1559,17 @@ def shortened_in_place(case, facts, difference, here):
         return False
     names = [name for name, _ in told[3]]
     return "udp" in names and told[3][names.index("udp")][1]["dport"] in ports and sum(frame.hex()[28:] in other for slot, _, other in here["out"] if slot == difference.more["slot"]) > 1
+
+
+@purpose("A mirrored packet is sent as it was")
+def shortened_and_lost(case, facts, difference, here):
+    # So is what was in it, of which Linux then sends one where the router sends two.
+    if not difference.kind.startswith("packets in another order or number") or difference.more.get("same") or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r"fou add port (\d+)", line))}
+    datagrams = [layers for layers in inputs(difference) if any(name == "udp" and values["dport"] in ports for name, values in layers[2:3])]
+    sent = [[frame for slot, port, frame in side if slot == difference.more["slot"] and port == difference.more["port"]] for side in (here["linux"], here["out"])]
+    return bool(datagrams) and 0 < len(sent[1]) - len(sent[0]) <= len(datagrams)
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
@@ -1659,6 +1713,24 @@ def goes_on_from_ifb(case, facts, difference, here):
     redirects = any(re.search(r"mirred (egress|ingress) redirect dev", line) for line in facts.lines)
     more = difference.kind.startswith("packets in another order or number") and not difference.more.get("same")
     return mirrors and redirects and bool(here["drops"].get("ifb-origin")) and (more or difference.kind.startswith("packet missing: "))
+
+
+@purpose("The router answers for itself")
+def told_at_once(case, facts, difference, here):
+    # What it tells of a neighbour that does not answer has its share of a port's rate at once, and not three seconds later:
+    # what is behind it leaves at another time.
+    port, slot = difference.more.get("port"), difference.more.get("slot")
+    if slot is None or "linux" not in here or not any(re.search(rf"(qdisc|class) add dev p{port} .*(tbf|htb) .*rate ", line) for line in facts.lines):
+        return False
+    own = compare.own_addresses(case)
+    sides = [[(at, compare.masked(bytes.fromhex(frame), own)) for at, out, frame in side if out == port] for side in (here["linux"], here["out"])]
+    told = [at for at, out, frame in here["out"] if out == port and compare.is_unresolved(bytes.fromhex(frame))]
+    moved = all(
+        any(at != slot and other == compare.masked(frame, own) for at, other in others)
+        for frames, others in ((difference.more.get("there") or [], sides[1]), (difference.more.get("here") or [], sides[0]))
+        for frame in frames
+    )
+    return moved and any(at < slot for at in told)
 
 
 @purpose("The router answers for itself")
@@ -2132,6 +2204,18 @@ def sent_by_transport_inside(case, facts, difference, here):
     nested = [bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [] if sum(name in ("ip4", "ip6") for name, _ in describe.layers(bytes.fromhex(frame))) > 1]
     sends = any(re.search(r"(cmp|nbyte)\([^)]* layer 2 .*mirred ", line) for line in facts.lines)
     return sends and bool(frames) and all(frame[14:] in nested for frame in frames)
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def dropped_by_transport_inside(case, facts, difference, here):
+    # Or that it drops.
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action drop", line))}
+    ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")}
+    nested = set()
+    for port, frame in difference.more.get("inputs") or []:
+        nested |= ends(describe.layers(bytes.fromhex(frame))[2:]) if f"{port}" in drops else set()
+    return bool(sides[0]) != bool(sides[1]) and all(ends(describe.layers(frame)) & nested for frame in sides[0] + sides[1])
 
 
 @purpose("A label goes before what GRE with checksums in UDP has made")
