@@ -147,7 +147,8 @@ def hash_tables(w):
                     ("hashkey mask 0x0000ff00 at 16 offset at 0 mask 0x0f00 shift 6", "match u8 0x45 0xff at 0"),
                     ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "match ip protocol 17 0xff"),
                     ("offset plus 40 eat", "match u8 0x60 0xf0 at 0"),
-                    ("hashkey mask 0xffff0000 at 20 offset plus 20", "match u32 0 0"),
+                    # Not the source port, which for what a tunnel puts into UDP is random.
+                    ("hashkey mask 0x0000ffff at 20 offset plus 20", "match u32 0 0"),
                 ]
             )
             match = match if protocol == "ip" else match.replace("ip dst 10.0.0.0/8", "ip6 dst 2001:db8::/32").replace("u8 0x45 0xff at 0", "u32 0 0").replace("ip protocol", "ip6 protocol")
