@@ -1403,7 +1403,9 @@ def told_of_labels(case, facts, difference, here):
         return False
     # The message may be in a tunnel.
     quoted = a[0][a[0].index(address_pair(told[3][0][1])) - 8 :]
-    labels = [n for n in (4, 8, 12) if any(quoted[n + 8 : n + 40] in bytes.fromhex(frame) for _, _, frame in case["packets"])]
+    # Its destination may have been the segment that a SID has made it.
+    came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for _, _, frame in case["packets"] for packet in [bytes.fromhex(frame)])
+    labels = [n for n in (4, 8, 12) if len(quoted) >= n + 40 and came(quoted[n + 8 : n + 40])]
     return bool(labels) and len(quoted) > 52 and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
 
 
@@ -2046,6 +2048,24 @@ def loops(case, facts, difference, here):
         return False
     (_, packets, errors), (_, own_packets, own_errors) = counts
     return errors > own_errors and 0 <= own_packets - packets <= looped * 16
+
+
+@purpose("Loops are dropped as loops")
+def looped_into_tunnel(case, facts, difference, here):
+    # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough.
+    loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
+    round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
+    if not loops or not round_:
+        return False
+    key, link = difference.more.get("key", ""), difference.more.get("link")
+    if link:
+        more = int(difference.linux[0]) - int(difference.ours[0])
+        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes)", key) is not None and 0 < more <= 16 * loops * (1500 if key.endswith("bytes") else 1)
+    at = re.search(r" dev (tun\d) ", difference.what + " ")
+    sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or at[1] not in round_ or None in sent or sent[0][3] != sent[1][3]:
+        return False
+    return 0 < int(sent[0][2]) - int(sent[1][2]) <= 16 * loops
 
 
 @purpose("Loops are dropped as loops")
