@@ -174,9 +174,10 @@ def tc_hooks(w):
         for number in range(w.randint(1, 4)):
             parent = w.choice(["ingress", "egress"]) if both else "ingress"
             w.tc.append(filter_line(w, device, parent, w.choice([number + 1, 10 * number + 10, 49152])))
+    # Not a number that an action gets by itself: which one depends in Linux on when those of refused filters are free again.
     if w.chance(0.15):
-        w.tc.append(f"tc actions add {action(w)} index {w.choice([1, 100])}")
-        w.tc.append(f"tc filter add dev {w.choice(w.devices)} ingress protocol all pref 7 matchall action gact index {w.choice([1, 100])}")
+        w.tc.append(f"tc actions add {action(w)} index {w.choice([99, 100])}")
+        w.tc.append(f"tc filter add dev {w.choice(w.devices)} ingress protocol all pref 7 matchall action gact index {w.choice([99, 100])}")
 
 
 def qdiscs(w):

@@ -1019,7 +1019,7 @@ def reduced(case, facts, difference, here):
 
 @purpose("A reduced list is taken at addresses that are no SIDs")
 def last_entry(case, facts, difference, here):
-    # A last entry beyond the list, of which Linux does not tell: it goes on to the next segment.
+    # A last entry beyond the list, or segments left beyond it, of which Linux does not tell: it goes on to the next segment.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))
     if len(a) + len(b) != 1:
         return False
@@ -1027,12 +1027,13 @@ def last_entry(case, facts, difference, here):
     layers = told[3] if told else describe.layers((a or b)[0])
     outer = next((values for name, values in layers if name.endswith("ip6")), None)
     routing = dict(layers).get("routing")
-    beyond = lambda values: values["type"] == 4 and bytes.fromhex(values["data"])[0] >= (len(values["data"]) // 2 - 4) // 16
-    if not outer or not routing or not beyond(routing) or b and (not told or told[:3] != (6, 4, 0)):
+    last = lambda values: bytes.fromhex(values["data"])[0]
+    beyond = lambda values: values["type"] == 4 and (last(values) >= (len(values["data"]) // 2 - 4) // 16 or values["left"] > last(values) + 1)
+    if not outer or not routing or b and (not told or told[:3] != (6, 4, 0)):
         return False
     for layers in tried(case, difference):
         came, by = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
-        if came and by and came["dst"] in facts.own and came["src"] == outer["src"] and by["data"] == routing["data"]:
+        if came and by and beyond(by) and came["dst"] in facts.own and came["src"] == outer["src"] and by["data"] == routing["data"]:
             return by["left"] == routing["left"] + (1 if a else 0)
     return False
 
