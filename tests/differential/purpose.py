@@ -1553,6 +1553,22 @@ def changed_in_place(case, facts, difference, here):
 
 
 @purpose("A mirrored packet is sent as it was")
+def shifted_in_place(case, facts, difference, here):
+    # Or goes on, or is told of, with the destination that a SID has given the other of the two.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here") or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    told = error(a[0])
+    outer = told[3][0][1] if told else next((values for name, values in describe.layers(a[0])[1:2] if name == "ip6"), None)
+    if not outer or told and told[0] != 6:
+        return False
+    # A locator of 32 bits, functions of 16.
+    shifted = {sid: packed[:4] + packed[6:] + b"\0\0" for sid, action in facts.sids.items() if "next-csid" in action for packed in [ipaddress.ip_address(sid).packed]}
+    came = [layers for layers in inputs(difference) if any(name == "ip6" and values["src"] == outer["src"] for name, values in layers[1:2])]
+    return bool(came) and any(ipaddress.ip_address(outer["dst"]).packed == packed for packed in shifted.values())
+
+
+@purpose("A mirrored packet is sent as it was")
 def shortened_in_place(case, facts, difference, here):
     # A datagram for a port of foo-over-UDP: with its new length the other of the two is malformed, and nobody hears of it.
     frame = only(difference)
