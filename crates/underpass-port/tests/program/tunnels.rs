@@ -104,6 +104,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
         allows_local_remote: random.below(6) == 0,
         udp: (random.below(2) == 0).then_some(outer),
         vxlan: None,
+        behind: None,
         geneve: None,
         sixrd: None,
         via: Via {
