@@ -137,7 +137,7 @@ impl Records {
         }
         for (place, of) in (0..).zip(vlans.map(Vlans::all).unwrap_or_default()) {
             for group in 0..GROUPS {
-                let slot = id << GROUP_BITS | place * GROUPS | group;
+                let slot = (id << GROUP_BITS) + place * GROUPS + group;
                 let devices = of.and_then(|of| of.chunks(1 << GROUP).nth(group as usize));
                 let record = devices.and_then(|devices| self.group(devices));
                 if !self.vlans.has(&self.blocks, slot, record.as_deref()) {
