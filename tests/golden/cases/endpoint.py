@@ -403,6 +403,10 @@ Case(
         (f"{why}, for {own}", "p1", Ether(dst=P1, src=N1) / ip6(f"{SID}{n}", nh=4) / ip4(own, ttl=ttl, flags="DF") / udp(size))
         for n, why, ttl, size in [(0, "TTL 1", 1, 10), (1, "too long", 9, 1100)]
         for own in ("192.0.2.1", "198.51.100.1")
+    ]
+    + [
+        (f"{why}, with times", "p1", Ether(dst=P1, src=N1) / ip6(f"{SID}{n}", nh=4) / ip4(ttl=ttl, flags="DF", options=[IPOption(b"\x44\x08\5\0\0\0\0\0")]) / udp(size))
+        for n, why, ttl, size in [(0, "TTL 1", 1, 10), (1, "too long", 9, 1100)]
     ],
 )
 

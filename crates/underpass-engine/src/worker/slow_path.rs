@@ -398,7 +398,13 @@ impl<const COUNT: bool> Path<COUNT> {
                 meta.extra.flags |= BEHIND_SID;
                 Verdict::look6(meta, lookup, address)
             }
-            Next::Forward(next_hop) => Verdict::Forward(next_hop),
+            Next::Forward(next_hop) => {
+                // Nobody has looked at its options: `input_action_end_dx4`.
+                if meta.packet.bytes().first().is_some_and(|first| first >> 4 == 4) {
+                    meta.extra.flags |= BEHIND_SID;
+                }
+                Verdict::Forward(next_hop)
+            }
             Next::Frame(link) => Verdict::Frame(link),
             Next::ComeIn(link, everywhere) => srv6::come_in(self, view, meta, (link, everywhere)),
             Next::Insert(policy) => {
