@@ -54,7 +54,7 @@ pub use neighbour::Neighbour;
 pub use owner::{Owner, owner, translate};
 pub use program::{Offered, Program};
 pub use request::{Protocol, Request};
-pub use route::{Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, routes};
+pub use route::{Matched, Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, matched, routes};
 pub use save::{Elsewhere, Saved};
 pub use state::Router;
 pub use statistics::{LabelCount, LinkCounts, PolicerCounts, QueueCounts, SidCount};

@@ -14,6 +14,7 @@ pub(crate) mod get;
 pub(crate) mod info;
 pub(crate) mod ioam;
 pub(crate) mod lookup;
+mod matched;
 pub(crate) mod mirror;
 pub(crate) mod mpls;
 pub(crate) mod next_hop;
@@ -52,6 +53,7 @@ pub(crate) use compiled::NextHopKey;
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, InfoId, NextHops, Origin};
+pub use matched::{Matched, matched};
 pub(crate) use published::Scope;
 pub(crate) use request::{delete, new};
 pub(crate) use rule::{

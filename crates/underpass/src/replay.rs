@@ -105,13 +105,15 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     if args.trace {
         let out: Box<dyn Write> =
             if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout().lock()) };
-        let router = router.router();
-        let names = router.links().map(|link| {
+        let links = router.router();
+        let names = links.links().map(|link| {
             let port = if let LinkKind::Port(port) = link.kind { Some(port) } else { None };
             LinkName { id: link.id, port, name: link.name.clone() }
         });
-        let mut printer = Printer::new(out, tables, trace_reader, names.collect());
-        drop(router);
+        let names = names.collect();
+        // The printer asks the router itself.
+        drop(links);
+        let mut printer = Printer::new(out, (tables, trace_reader), names, &router);
         replay(&mut worker, &mut sources, &mut sinks, Some(&mut printer))?;
         printer.finish().context("the trace cannot be written")?;
     } else {
@@ -212,7 +214,7 @@ fn replay(
     worker: &mut Worker,
     sources: &mut [Source],
     sinks: &mut [Sink],
-    mut printer: Option<&mut Printer>,
+    mut printer: Option<&mut Printer<'_>>,
 ) -> anyhow::Result<()> {
     for source in sources.iter_mut() {
         source.next = source.reader.receive(worker.pool())?;
@@ -244,7 +246,7 @@ fn replay(
 }
 
 /// The printer, as a worker calls it.
-fn watch<'a>(printer: &'a mut Option<&mut Printer>) -> Option<&'a mut dyn Watch> {
+fn watch<'a>(printer: &'a mut Option<&mut Printer<'_>>) -> Option<&'a mut dyn Watch> {
     printer.as_mut().map(|printer| &mut **printer as _)
 }
 
@@ -252,7 +254,7 @@ fn watch<'a>(printer: &'a mut Option<&mut Printer>) -> Option<&'a mut dyn Watch>
 fn advance(
     worker: &mut Worker,
     sinks: &mut [Sink],
-    mut printer: Option<&mut Printer>,
+    mut printer: Option<&mut Printer<'_>>,
     time: Nanoseconds,
 ) -> anyhow::Result<()> {
     let mut in_vain = 0;

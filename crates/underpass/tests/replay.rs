@@ -141,7 +141,7 @@ fn a_trace_tells_the_road() {
     let packet_path = [
         "packet 1 at 0.000000000".to_owned(),
         format!("  in by p0: Ethernet 02:00:00:00:00:09 > 02:75:70:00:00:01 / {}", packet(9)),
-        "  look up 2001:db8::1 → to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
+        "  look up 2001:db8::1 in table main, 2001:db8::/32 → to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
         "  to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
         format!("  out by p1: Ethernet 02:75:70:00:00:02 > 02:00:00:00:00:07 / {}", packet(8)),
     ];
@@ -169,7 +169,10 @@ fn a_trace_tells_labels_and_segments() {
         text
     };
     let labels = trace("2001:db8::/32 encap mpls 100/200 via fd01::2");
-    assert!(labels.contains("look up 2001:db8::1 → encap mpls 100/200 to dev p1"), "{labels}");
+    assert!(
+        labels.contains("look up 2001:db8::1 in table main, 2001:db8::/32 → encap mpls 100/200 to dev p1"),
+        "{labels}"
+    );
     assert!(labels.contains(" / MPLS 100 ttl 8, 200 ttl 8 / IPv6 fd00::2 > 2001:db8::1"), "{labels}");
 
     for mode in ["encap", "encap.red"] {
@@ -183,6 +186,36 @@ fn a_trace_tells_labels_and_segments() {
         inline.contains("inline to fc00:2::1, segments [fc00:2::1, the packet's destination]"),
         "{inline}"
     );
+}
+
+/// The table of a VRF, and the longest of two prefixes; a throw route leads on to the next table.
+#[test]
+fn a_trace_tells_the_table_and_the_prefix() {
+    let config = format!(
+        "ip link add red type vrf table 10\nip link set red up\nip link set p0 master red\n{FORWARDING}\
+         ip neigh add fd01::3 lladdr 02:00:00:00:00:08 dev p1\n\
+         ip -6 route add 2001:db8::/48 via fd01::3 dev p1 table 10\n\
+         ip -6 route add 2001:db8::/16 via fd01::3 dev p1 table 10\n"
+    );
+    let ruled = format!(
+        "{FORWARDING}ip -6 rule add iif p0 table 77\nip -6 route add throw 2001:db8::1/128 table 77\n"
+    );
+    for (config, told) in
+        [(config, "in table 10, 2001:db8::/48 →"), (ruled, "in table main, 2001:db8::/32 →")]
+    {
+        let (directory, conf, pcap) = scene(&config, &[datagram()]);
+        let output = replay(&[
+            &format!("--config={}", conf.display()),
+            &format!("--rx=p0={}", pcap.display()),
+            "--port=p0",
+            "--port=p1",
+            &format!("--out={}", directory.path().display()),
+            "--trace",
+        ]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains(&format!("look up 2001:db8::1 {told}")), "{told}: {text}");
+    }
 }
 
 #[test]

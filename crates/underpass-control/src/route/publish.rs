@@ -28,7 +28,7 @@ use crate::Router;
 use super::published::{Egress, Fib, FibId, LOOPBACK, RuleLinks, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
-enum End {
+pub(super) enum End {
     /// None has a route.
     Nothing,
     /// All that have one say `throw`.
@@ -259,7 +259,7 @@ fn find_leaf(router: &mut Router, index: usize, prefix: Prefix) -> Option<Action
 
 /// What the look-ups of a forwarding table's tables end in, for an address that no prefix longer than
 /// this one covers.
-fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
+pub(super) fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
     let fib = &router.routes.published.fibs[index];
     let on_link = fib.egress.filter(|egress| egress.on_link);
     let on_link = on_link.and_then(|egress| router.routes.published.on_links.get(&egress.link));

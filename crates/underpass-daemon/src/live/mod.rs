@@ -55,7 +55,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use underpass_control::{Router, read_sysctl, write_sysctl};
+use underpass_control::{Router, matched, read_sysctl, write_sysctl};
 use underpass_engine::{
     buffer::PortId,
     tables::{Reader, Tables, Writer},
@@ -365,6 +365,11 @@ impl Live {
             }
             Question::Links(to) => {
                 let _ = to.send(self.link_names());
+            }
+            Question::Matched(looked_up, to) => {
+                let routes =
+                    looked_up.iter().map(|(address, action)| matched(&self.router, *address, *action));
+                let _ = to.send(routes.collect());
             }
             Question::Workers(to) => {
                 let _ = to.send(self.workers.len());

@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::unix::{
         fs::{PermissionsExt, chown},
         net::{UnixListener, UnixStream},
@@ -20,8 +20,8 @@ use std::{
 };
 
 use serde::Serialize;
-use underpass_control::RequestError;
-use underpass_engine::tables::{Reader, Tables};
+use underpass_control::{Matched, RequestError};
+use underpass_engine::tables::{ActionId, Reader, Tables};
 
 use super::{
     state::State,
@@ -88,6 +88,8 @@ pub enum Question {
     Trace((Arc<Spec>, SyncSender<Seen>), Sender<Option<String>>),
     /// Let them follow no more.
     TraceNoMore,
+    /// Which routes look-ups of these addresses have found, that have ended in these actions; a list for each.
+    Matched(Vec<(IpAddr, ActionId)>, Sender<Vec<Vec<Matched>>>),
     /// How many workers there are.
     Workers(Sender<usize>),
     /// What is configured.

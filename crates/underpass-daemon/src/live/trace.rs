@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, Write},
-    net::Shutdown,
+    net::{IpAddr, Shutdown},
     os::{
         fd::AsRawFd,
         unix::net::{UnixListener, UnixStream},
@@ -27,10 +27,11 @@ use nix::{
     sys::socket::{MsgFlags, recv},
 };
 use serde::{Deserialize, Serialize};
+use underpass_control::Matched;
 use underpass_engine::{
     bpf::classic::{Filter, Instruction, MAX_INSTRUCTIONS},
     buffer::PortId,
-    tables::{Reader, Tables},
+    tables::{ActionId, Reader, Tables},
     trace::Event,
 };
 
@@ -278,6 +279,15 @@ impl Following {
         Ok(send(connection, &Message::Ended)?)
     }
 
+    /// The routes that look-ups have found, as far as they are still there.
+    fn matched(&self, looked_up: &[(IpAddr, ActionId)]) -> Vec<Vec<Matched>> {
+        if looked_up.is_empty() {
+            return Vec::new();
+        }
+        // Where the control thread has no time, a path without its routes is better than none.
+        self.questions.query(|to| Question::Matched(looked_up.to_vec(), to)).unwrap_or_default()
+    }
+
     fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> PacketPath {
         let port = |port: PortId| port_name(names, port).to_owned();
         let mut packet_path = PacketPath {
@@ -288,9 +298,19 @@ impl Following {
             ended: seen.ended,
             ..PacketPath::default()
         };
+        let looked_up = seen.steps.iter().filter_map(|step| match step.event {
+            Event::Lookup(address, Some(action)) => Some((address, action)),
+            _ => None,
+        });
+        let looked_up: Vec<(IpAddr, ActionId)> = looked_up.collect();
+        let matched = self.matched(&looked_up);
+        let routes = |address: IpAddr, action: ActionId| {
+            let place = looked_up.iter().position(|known| *known == (address, action));
+            place.and_then(|place| matched.get(place)).cloned().unwrap_or_default()
+        };
         {
             let guard = watcher.enter();
-            let told = Names { tables: &self.tables, guard: &guard, names };
+            let told = Names { tables: &self.tables, guard: &guard, names, routes: &routes };
             packet_path.steps.extend(seen.steps.iter().map(|step| Step {
                 after: step.after,
                 step: packet_path::word(&step.event).to_owned(),

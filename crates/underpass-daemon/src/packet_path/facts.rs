@@ -26,6 +26,12 @@ pub struct Facts {
     /// The address that was looked up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// The table of the route that was found, if there is no doubt which it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// Its prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
     /// The label that was looked up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<u32>,
@@ -69,6 +75,9 @@ impl Facts {
                     Some(Some(action)) => facts.action(names, action),
                     Some(None) => facts.found("gone"),
                     None => facts.found("none"),
+                }
+                if let Some([route]) = action.map(|id| (names.routes)(*address, id)).as_deref() {
+                    (facts.table, facts.prefix) = (Some(route.table), Some(route.prefix.to_string()));
                 }
             }
             Event::Label(label, action) => {
@@ -213,7 +222,7 @@ mod tests {
         let (_writer, tables, mut readers) = Writer::new(1);
         let guard = readers[0].enter();
         let links = [LinkName { id: LinkId(4), port: Some(PortId(2)), name: "wan".to_owned() }];
-        let names = Names { tables: &tables, guard: &guard, names: &links };
+        let names = Names { tables: &tables, guard: &guard, names: &links, routes: &|_, _| Vec::new() };
         let json = |event| serde_json::to_value(Facts::of(&event, &names)).unwrap();
         let cases = [
             (Event::Received(PortId(2)), serde_json::json!({ "port": "wan" })),

@@ -6,10 +6,11 @@ pub mod facts;
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 
+use underpass_control::Matched;
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
-    Action, Behaviour, Csid, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode, LabelAction,
-    LinkId, NextHopId, SwitchTo, Tables,
+    Action, ActionId, Behaviour, Csid, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode,
+    LabelAction, LinkId, NextHopId, SwitchTo, Tables,
 };
 use underpass_engine::trace::Event;
 use underpass_packet::mpls::Entry;
@@ -97,8 +98,11 @@ pub fn line(event: &Event, shown: &str, names: &Names<'_>) -> String {
         Event::Received(port) => format!("in by {}: {shown}", port_name(names.names, *port)),
         Event::Sent(port) => format!("out by {}: {shown}", port_name(names.names, *port)),
         Event::Lookup(address, None) => format!("look up {address} → no route"),
-        Event::Lookup(address, Some(action)) => match names.tables.action(*action, names.guard) {
-            Some(action) => format!("look up {address} → {}", Described(names, action)),
+        Event::Lookup(address, Some(id)) => match names.tables.action(*id, names.guard) {
+            Some(action) => {
+                let routes = (names.routes)(*address, *id);
+                format!("look up {address}{} → {}", Routes(&routes), Described(names, action))
+            }
             None => format!("look up {address} → a route that is gone"),
         },
         Event::Label(label, action) => format!("label {label} → {}", label_action(names, *action)),
@@ -152,6 +156,28 @@ pub struct Names<'a> {
     pub guard: &'a Guard<'a>,
     /// The links.
     pub names: &'a [LinkName],
+    /// Which routes a look-up of an address has found, as it ended in this action ([`underpass_control::matched`]).
+    pub routes: &'a dyn Fn(IpAddr, ActionId) -> Vec<Matched>,
+}
+
+/// Where a route was found. Several, if there is no telling which of them it was.
+struct Routes<'a>(&'a [Matched]);
+
+impl Display for Routes<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (position, Matched { table, prefix }) in self.0.iter().enumerate() {
+            write!(f, " {} table ", if position == 0 { "in" } else { "or" })?;
+            // As in rt_tables of iproute2.
+            match table {
+                253 => write!(f, "default")?,
+                254 => write!(f, "main")?,
+                255 => write!(f, "local")?,
+                other => write!(f, "{other}")?,
+            }
+            write!(f, ", {prefix}")?;
+        }
+        Ok(())
+    }
 }
 
 struct NextHop<'a>(&'a Names<'a>, NextHopId);

@@ -106,7 +106,10 @@ fn paths_of_packets_that_match() {
             packet_path[1].contains("  in by v1: Ethernet ")
                 && packet_path[1].contains("IPv4 10.0.1.2 > 10.0.2.2 ttl 64")
         );
-        assert!(packet_path[2].starts_with("  look up 10.0.2.2 → to dev v2 lladdr "), "{printed}");
+        assert!(
+            packet_path[2].starts_with("  look up 10.0.2.2 in table main, 10.0.2.0/24 → to dev v2 lladdr "),
+            "{printed}"
+        );
         assert!(packet_path[3].starts_with("  to dev v2 lladdr "), "{printed}");
         assert!(
             packet_path[4].contains("  out by v2: Ethernet ")
@@ -181,7 +184,7 @@ fn captures_with_comments() {
             let [came, left] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
             assert!(came.starts_with("v1\t64\t10.0.2.2\tas it came in: packet 1 at "), "{told}");
             assert!(left.starts_with("v2\t63\t10.0.2.2\tas it left: packet 1 at "), "{told}");
-            assert!(came.contains("look up 10.0.2.2 → to dev v2"), "{told}");
+            assert!(came.contains("look up 10.0.2.2 in table main, 10.0.2.0/24 → to dev v2"), "{told}");
         }
         Err(error) => net::skip("captures_with_comments: comments", &format!("tshark: {error}")),
     }
