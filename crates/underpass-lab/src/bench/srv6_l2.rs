@@ -38,7 +38,7 @@ pub fn scenarios() -> Vec<Scenario> {
             load: Box::new(out_of_sid),
         },
         Scenario {
-            name: "srv6l2-encap".to_owned(),
+            name: "srv6-l2-encap".to_owned(),
             vpp: None,
             config: format!(
                 "{BASE}{SERVICE}ip link set p0 master br0\nip sr tunsrc set {SOURCE}\n\
