@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, CounterId, Direction};
 use underpass_engine::drops::DropReason;
@@ -226,5 +227,58 @@ fn the_device_is_down_or_gone() {
             assert_eq!(lab.writer.count(counters[0]), Count { errors: 1, ..Count::default() });
             lab.assert_accounted();
         }
+    }
+}
+
+/// The packets of `dt2.txt`, by port.
+fn all() -> Vec<(u16, Vec<u8>)> {
+    let cases = include_str!("dt2.txt").lines().map(|line| line.split_once(": ").unwrap().1.split(' '));
+    cases.map(|mut parts| (parts.next().unwrap().parse().unwrap(), bytes(parts.next().unwrap()))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Packets with any bytes behind the Ethernet header, cut anywhere, in bursts: those that are watched go one by one, and leave
+    /// and are counted as the others.
+    #[test]
+    fn any_bytes(
+        bursts in proptest::collection::vec(
+            proptest::collection::vec(
+                (
+                    any::<prop::sample::Index>(),
+                    proptest::collection::vec((ETHERNET..120_usize, any::<u8>()), 0..3),
+                    prop_oneof![3 => Just(usize::MAX), 1 => 0..150_usize],
+                ),
+                1..20,
+            ),
+            1..4,
+        ),
+    ) {
+        let all = all();
+        let mut routers = [router(), router()];
+        for burst in &bursts {
+            for port in [0, 4] {
+                let of_port: Vec<_> = all.iter().filter(|(by, _)| *by == port).collect();
+                let frames: Vec<_> = burst.iter().map(|(case, changes, length)| {
+                    let mut frame = case.get(&of_port).1.clone();
+                    for (at, byte) in changes {
+                        frame.get_mut(*at).into_iter().for_each(|place| *place = *byte);
+                    }
+                    frame.truncate(*length);
+                    frame
+                }).collect();
+                let mut sent = [0, 1].map(|at| send(&mut routers[at].lab, port, &frames, at == 1));
+                // Frames to several ports may change places with those that leave by one.
+                sent.iter_mut().for_each(|sent| sent.sort());
+                prop_assert_eq!(&sent[0], &sent[1]);
+            }
+        }
+        let counted = routers.each_ref().map(|Router { lab, device, counters, .. }| {
+            let of_device = [Direction::Receive, Direction::Transmit].map(|way| lab.writer.link_count(*device, way));
+            (lab.drops(), of_device, counters.map(|counter| lab.writer.count(counter)))
+        });
+        prop_assert_eq!(&counted[0], &counted[1]);
+        routers.iter_mut().for_each(|router| router.lab.assert_accounted());
     }
 }
