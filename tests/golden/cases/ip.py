@@ -971,6 +971,27 @@ Case(
 )
 
 Case(
+    "ip/ipv4-security",
+    "A commercial security option (FIPS 188) is passed on, and what is wrong with it is told.",
+    BASE,
+    [
+        ("a tag", ether(options(ip4(), "860a0000000105040001" + "0000") / udp())),
+        ("two tags", ether(options(ip4(), "860c00000001010301020301"[:24]) / udp())),
+        ("no tag but its header", ether(options(ip4(), "8608000000010102") / udp())),
+        ("six bytes", ether(options(ip4(), "8606000000010000") / udp())),
+        ("seven bytes", ether(options(ip4(), "8607000000010200") / udp())),
+        ("no domain", ether(options(ip4(), "860a0000000005040001" + "0000") / udp())),
+        ("a tag of no length", ether(options(ip4(), "860a0000000105000001" + "0000") / udp())),
+        ("a tag that is too long", ether(options(ip4(), "860a0000000105050001" + "0000") / udp())),
+        ("a tag without a length", ether(options(ip4(), "8609000000010102050000" + "00") / udp())),
+        ("two of them", ether(options(ip4(), "86080000000101028608000000010102") / udp())),
+        ("longer than the header", ether(options(ip4(), "8620000000010102") / udp())),
+        ("for the router itself", ether(options(ip4("192.0.2.1"), "860a0000000005040001" + "0000") / ICMP(id=1, seq=2))),
+        ("an echo request", ether(options(ip4("192.0.2.1"), "860a0000000105040001" + "0000") / ICMP(id=1, seq=2))),
+    ],
+)
+
+Case(
     "ip/ipv4-record-route",
     "A route is recorded in what is forwarded and echoed, and what is wrong is told.",
     BASE,

@@ -114,12 +114,11 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         // `ip_tunnel_xmit` and `ip6_tnl_start_xmit` have forgotten them before they look at the length.
         Ok(_) if meta.is(TUNNELLED) && error == IcmpError::TooBig => Default::default(),
         Ok(packet) if sender.is_ipv4() && with_options => {
-            // Those before the one that is wrong.
-            let sound = match reason {
-                DropReason::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
-                _ => packet.options.len(),
+            let fault = (argument as usize).saturating_sub(ipv4::Header::LEN);
+            let options = match reason {
+                DropReason::OptionMalformed => options::known_before(packet.options, fault),
+                _ => packet.options,
             };
-            let options = packet.options.get(..sound).unwrap_or_default();
             options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
         }
         _ => Default::default(),

@@ -43,6 +43,8 @@ const NO_OPERATION: u8 = 1;
 const RECORD_ROUTE: u8 = 7;
 const TIMESTAMP: u8 = 68;
 const LOOSE_SOURCE_ROUTE: u8 = 131;
+/// Commercial IP Security Option: FIPS 188.
+const CIPSO: u8 = 134;
 const STRICT_SOURCE_ROUTE: u8 = 137;
 const ROUTER_ALERT: u8 = 148;
 
@@ -52,7 +54,7 @@ const ROUTER_ALERT: u8 = 148;
 /// A parameter problem that points at the byte; source routes are dropped silently, as where
 /// `accept_source_route` is off.
 pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
-    let (mut at, mut seen, mut source_route) = (0, [false; 2], false);
+    let (mut at, mut seen, mut source_route, mut cipso) = (0, [false; 2], false, false);
     while let Some(&kind) = packet.options.get(at) {
         let fault = |offset: usize| {
             Problem::notify(DropReason::OptionMalformed, IcmpError::Header, ipv4::Header::LEN + at + offset)
@@ -96,12 +98,39 @@ pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
                 if kind == TIMESTAMP && is_overfull(option) {
                     return Err(fault(3));
                 }
+                if kind == CIPSO {
+                    if std::mem::replace(&mut cipso, true) {
+                        return Err(fault(0));
+                    }
+                    check_cipso(option).map_err(fault)?;
+                }
                 len
             }
         };
         at += len;
     }
     if source_route { Err(Problem::silent(DropReason::OptionMalformed)) } else { Ok(()) }
+}
+
+/// Checks a security option: eight bytes at least, a domain of interpretation that is not 0, and tags that fill it. Linux:
+/// `cipso_v4_validate`, as a kernel without NetLabel has it.
+///
+/// # Errors
+/// The byte that is wrong.
+fn check_cipso(option: &[u8]) -> Result<(), usize> {
+    let Some(([_, _, domain @ .., _, _], _)) = option.split_first_chunk::<8>() else { return Err(1) };
+    if *domain == [0; 4] {
+        return Err(2);
+    }
+    let mut at = 6;
+    while at < option.len() {
+        let len = option.get(at + 1).map(|len| usize::from(*len)).ok_or(at)?;
+        if len == 0 || len > option.len() - at {
+            return Err(at + 1);
+        }
+        at += len;
+    }
+    Ok(())
 }
 
 /// How times are recorded: the lower half of the fourth byte of the option. RFC 791 section 3.1.
@@ -264,17 +293,36 @@ pub(crate) fn clear_behind_end4(options: &mut [u8]) -> bool {
 /// Options of an IPv4 header.
 pub(crate) type Options4 = ArrayVec<u8, { ipv4::MAX_OPTIONS }>;
 
+/// The options that Linux's `ip_options_compile` has taken note of before it has found this byte wrong: those before, and a security
+/// option that has it behind its first.
+pub(crate) fn known_before(options: &[u8], fault: usize) -> &[u8] {
+    let mut at = 0;
+    while let Some(rest) = options.get(at..).filter(|_| at < fault)
+        && let Some(len) = next4(rest)
+    {
+        if at + len > fault {
+            let end = if rest.first() == Some(&CIPSO) { at + len } else { at };
+            return options.get(..end).unwrap_or_default();
+        }
+        at += len;
+    }
+    options.get(..fault).unwrap_or_default()
+}
+
 /// Those of the options of a packet, which have been recorded in, that what answers it has too: a route, then times, in which
-/// the answer is recorded as well. Linux: `__ip_options_echo`, `ip_options_build`.
+/// the answer is recorded as well, then how secret it is. Linux: `__ip_options_echo`, `ip_options_build`.
 pub(crate) fn echo4(options: &[u8], time: [u8; 4]) -> (Options4, Recorded) {
     let (mut echoed, mut recorded) = (Options4::new(), Recorded::default());
-    for kind in [RECORD_ROUTE, TIMESTAMP] {
+    for kind in [RECORD_ROUTE, TIMESTAMP, CIPSO] {
         each4(options, |option| {
             if option[0] != kind || option.len() > echoed.remaining_capacity() {
                 return;
             }
             let start = echoed.len();
             echoed.extend(option.iter().copied());
+            if kind == CIPSO {
+                return;
+            }
             let Some([_, _, place, rest @ ..]) = echoed.get_mut(start..) else { return };
             let (at, how) = (usize::from(*place), rest.first().map_or(0, |how| how & 0xf));
             let entry = match (kind, how) {
