@@ -33,7 +33,7 @@ enum Over {
 
 macro_rules! files {
     ($($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../../../../examples/lab-evpn/", $name)))),*]
+        [$(($name, include_str!(concat!("../lab-evpn/", $name)))),*]
     };
 }
 
