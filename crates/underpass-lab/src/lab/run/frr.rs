@@ -228,14 +228,21 @@ impl Frr {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        let mut vtysh = namespace.command(self.directory.join("bin/vtysh"));
-        let outcome = finish(vtysh.arg("-b"), PATIENCE)?;
-        let complaints = complaints(&outcome.output, configuration);
-        if outcome.status != 0 || !complaints.is_empty() {
-            let all = if complaints.is_empty() { outcome.output } else { complaints.join("\n") };
-            bail!("FRR does not take {}:\n{all}", configuration.shown);
+        loop {
+            let mut vtysh = namespace.command(self.directory.join("bin/vtysh"));
+            let outcome = finish(vtysh.arg("-b"), PATIENCE)?;
+            let complaints = complaints(&outcome.output, configuration);
+            if outcome.status == 0 && complaints.is_empty() {
+                return Ok(());
+            }
+            // A daemon listens before it has reached zebra, of which some lines need to know: bgpd's SRv6 locator.
+            let early = complaints.is_empty() && outcome.output.contains("Failure to communicate");
+            if !early || Instant::now() > deadline {
+                let all = if complaints.is_empty() { outcome.output } else { complaints.join("\n") };
+                bail!("FRR does not take {}:\n{all}", configuration.shown);
+            }
+            thread::sleep(Duration::from_millis(200));
         }
-        Ok(())
     }
 
     /// What its daemons logged.
