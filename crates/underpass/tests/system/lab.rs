@@ -207,20 +207,14 @@ fn evpn(test: &str, usr: &Path, version: &str) {
     }
 }
 
+/// With FRR 10 where it is unpacked, else with the machine's own.
 #[test]
-fn lab_evpn_with_frr_10() {
-    const NAME: &str = "lab_evpn_with_frr_10";
+fn lab_evpn() {
+    const NAME: &str = "lab_evpn";
     let Some(_turn) = turn(NAME) else { return };
     if Tools::there(NAME).is_some() {
-        evpn(NAME, &program().ancestors().nth(2).unwrap().join("newer"), "FRR 10.");
+        return evpn(NAME, &program().ancestors().nth(2).unwrap().join("newer"), "FRR 10.");
     }
-}
-
-/// The machine's own, 8.4 in Debian 12.
-#[test]
-fn lab_evpn_with_the_frr_of_the_machine() {
-    const NAME: &str = "lab_evpn_with_the_frr_of_the_machine";
-    let Some(_turn) = turn(NAME) else { return };
     if !Path::new("/usr/lib/frr/zebra").exists() {
         return skip(NAME, "FRR is not installed (Debian: frr)");
     }

@@ -1,8 +1,12 @@
 //! Networks of many stations, and loops of them.
 
-use std::fmt::Write;
+use std::ops::Range;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+
+use underpass_daemon::client::Client;
+use underpass_daemon::launch;
+use underpass_netlink::reply::{Address, write_message};
 
 use super::super::mpls::UNDERPASS;
 use super::super::net::{ping, program, settle, turn};
@@ -23,8 +27,30 @@ fn bridged() -> Pair {
     pair
 }
 
-/// Stations that are said to be behind the other end.
+/// Stations that are said to be behind the other end, and how many of them at once.
 const STATIONS: u32 = 1_000_000;
+const TOGETHER: usize = 1000;
+
+/// Requests for stations of a device, as `bridge fdb add MAC dev DEVICE dst 10.0.0.2 static` makes one, the last with an
+/// acknowledgement.
+fn stations(device: u32, numbers: Range<u32>) -> Vec<u8> {
+    const NTF_SELF: u8 = 2;
+    let mut datagram = Vec::new();
+    for n in numbers.clone() {
+        let ack = if n + 1 == numbers.end { libc::NLM_F_ACK } else { 0 };
+        let flags = (libc::NLM_F_REQUEST | libc::NLM_F_CREATE | libc::NLM_F_EXCL | ack) as u16;
+        write_message(&mut datagram, libc::RTM_NEWNEIGH, flags, Address::default(), |message| {
+            let state = libc::NUD_NOARP | libc::NUD_REACHABLE;
+            message.fixed(&[libc::AF_BRIDGE as u8, 0, 0, 0]);
+            message.fixed(&device.to_ne_bytes());
+            message.fixed(&[&state.to_ne_bytes()[..], &[NTF_SELF, 0]].concat());
+            message.attribute(libc::NDA_LLADDR, &[&[2, 0xbb][..], &n.to_be_bytes()].concat());
+            message.attribute(libc::NDA_DST, &[10, 0, 0, 2]);
+        })
+        .unwrap();
+    }
+    datagram
+}
 
 /// A million of them are added while packets flow, of which none is lost; shown; and gone with the device.
 #[test]
@@ -39,24 +65,16 @@ fn a_million_stations() {
     ));
     let address = "10.70.0.2";
     pair.check(NAME, settle(&pair.hosts[0], address, Duration::from_secs(10)));
-    let directory = tempfile::tempdir().unwrap();
-    // Each has as long as any line.
-    let batches: Vec<_> = (0..10).map(|batch| directory.path().join(format!("stations{batch}"))).collect();
-    for (batch, file) in (0..).zip(&batches) {
-        let mut lines = String::new();
-        for n in (batch..STATIONS).step_by(batches.len()) {
-            let [a, b, c, d] = n.to_be_bytes();
-            let station = format!("02:bb:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
-            writeln!(lines, "fdb add {station} dev tun1 dst 10.0.0.2 static").unwrap();
-        }
-        fs::write(file, lines).unwrap();
-    }
-    let Pair { hosts, routers } = &mut pair;
+    let shown = pair.routers[0].run("ip -o link show tun1");
+    let device: u32 = shown.split(':').next().unwrap().parse().unwrap();
+    let socket = pair.routers[0].namespace().enter(launch::namespace_socket).unwrap().unwrap();
+    let hosts = &pair.hosts;
     let pinged = thread::scope(|scope| {
         let adding = scope.spawn(|| {
             let start = Instant::now();
-            for file in &batches {
-                routers[0].run(&format!("bridge -batch {}", file.display()));
+            let client = Client::new(&socket).unwrap();
+            for first in (0..STATIONS).step_by(TOGETHER) {
+                client.request(&stations(device, first..first + TOGETHER as u32)).unwrap();
             }
             println!("{STATIONS} stations in {:.1?}", start.elapsed());
         });
