@@ -13,7 +13,7 @@ use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, Membership, Por
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
-use super::lab::{Lab, MACS, PEERS, frame, ip4, udp};
+use super::lab::{Lab, MACS, PEERS, bridge_port, frame, ip4, udp};
 use super::tagged::to_third;
 
 const PORTS: [u16; 4] = [4, 5, 6, 7];
@@ -41,16 +41,7 @@ fn bridged(vlans: Option<&Vlans>, change: impl Fn(usize, &mut BridgePort), slots
         Some(Membership::new(*pvid, members.iter().copied()))
     };
     let ports = [0, 1, 2, 3].map(|n: usize| {
-        let mut port = BridgePort {
-            bridge,
-            state: PortState::Forwarding,
-            learns: true,
-            floods: [true; 3],
-            hairpin: false,
-            isolated: false,
-            group_forward: 0,
-            vlans: of(n + 1),
-        };
+        let mut port = BridgePort { vlans: of(n + 1), ..bridge_port(bridge) };
         change(n, &mut port);
         let mac = [2, 0xbb, 0, 0, 0, n as u8];
         let port = Some(Box::new(port));

@@ -13,10 +13,10 @@ use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, CounterId, Direction};
 use underpass_engine::drops::DropReason;
 use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
-use underpass_engine::tables::{Behaviour, Bridge, BridgePort, Link, LinkId, PortState, Tunnel, TunnelKind};
+use underpass_engine::tables::{Behaviour, Bridge, Link, LinkId, Tunnel, TunnelKind};
 use underpass_engine::worker::Burst;
 
-use super::lab::{Lab, Watcher, v6};
+use super::lab::{Lab, Watcher, bridge_port, v6};
 use super::pair;
 
 /// Bytes of the Ethernet header.
@@ -34,19 +34,6 @@ struct Router {
     counters: [CounterId; 2],
 }
 
-fn port_of(bridge: LinkId) -> Option<Box<BridgePort>> {
-    Some(Box::new(BridgePort {
-        bridge,
-        state: PortState::Forwarding,
-        learns: true,
-        floods: [true; 3],
-        hairpin: false,
-        isolated: false,
-        group_forward: 0,
-        vlans: None,
-    }))
-}
-
 fn router() -> Router {
     let mut lab = Lab::new();
     let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: BRIDGE, ..lab.link(1) };
@@ -54,7 +41,7 @@ fn router() -> Router {
     let customers = [4, 5].map(|port: u16| {
         let mac = [2, 0xbb, 0, 0, 0, port as u8];
         let link = Link { ifindex: 30 + u32::from(port), port: Some(PortId(port)), mac, ..lab.link(1) };
-        lab.writer.add_link(Link { bridge_port: port_of(bridge), ..link })
+        lab.writer.add_link(Link { bridge_port: Some(Box::new(bridge_port(bridge))), ..link })
     });
     let (device, tunnel) = pair::device(&mut lab, TunnelKind::Srv6L2, 0);
     let none = v6("::").into();
@@ -65,7 +52,7 @@ fn router() -> Router {
     let source = v6("fd00::1").into();
     lab.writer.add_tunnel(Tunnel { local: none, remote: none, source, behind: Some(behind), ..tunnel });
     let link = Link { ifindex: 9, port: None, mtu: 1446, mac: pair::DEVICE, ..lab.link(0) };
-    lab.writer.set_link(device, Link { bridge_port: port_of(bridge), ..link });
+    lab.writer.set_link(device, Link { bridge_port: Some(Box::new(bridge_port(bridge))), ..link });
     let (ports, fdb) = ([customers[0], customers[1], device].into(), Arc::new(Fdb::default()));
     fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
     fdb.set(Station::new(FIVE, 0), Entry { link: customers[1], flags: STATIC, heard: 0 });

@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
-use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, PortState, Tunnel, TunnelKind};
+use underpass_engine::tables::{Bridge, Link, LinkId, Tunnel, TunnelKind};
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
-use super::lab::{Lab, MACS, PEERS, Watcher, ip4, ip6, udp};
+use super::lab::{Lab, MACS, PEERS, Watcher, bridge_port, ip4, ip6, udp};
 use super::pair::{DEVICE, Pair, every, srv6l2};
 
 static KINDS: LazyLock<Vec<Tunnel>> = LazyLock::new(|| {
@@ -30,16 +30,7 @@ const WIRE: PortId = PortId(0);
 fn bridge(lab: &mut Lab, device: LinkId) {
     let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: BRIDGE, ..lab.link(1) };
     let bridge = lab.writer.add_link(inside.clone());
-    let port = Some(Box::new(BridgePort {
-        bridge,
-        state: PortState::Forwarding,
-        learns: true,
-        floods: [true; 3],
-        hairpin: false,
-        isolated: false,
-        group_forward: 0,
-        vlans: None,
-    }));
+    let port = Some(Box::new(bridge_port(bridge)));
     let mac = [2, 0xbb, 0, 0, 0, 2];
     let own =
         Link { ifindex: 30, port: Some(CUSTOMER), mtu: 2000, mac, bridge_port: port.clone(), ..lab.link(1) };

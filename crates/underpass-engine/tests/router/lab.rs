@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link, LinkId,
-    Lookup, LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
+    Action, ActionId, Behaviour, BridgePort, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link,
+    LinkId, Lookup, LookupId, NextHop, NextHopId, PortState, Rewrite, Via, Writer,
 };
 use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::{Burst, Worker};
@@ -75,6 +75,20 @@ fn link(i: u16, lookup: LookupId) -> Link {
         bridge_port: None,
         to_bridge: None,
         programs: None,
+    }
+}
+
+/// A port of a bridge that does all that it can.
+pub fn bridge_port(bridge: LinkId) -> BridgePort {
+    BridgePort {
+        bridge,
+        state: PortState::Forwarding,
+        learns: true,
+        floods: [true; 3],
+        hairpin: false,
+        isolated: false,
+        group_forward: 0,
+        vlans: None,
     }
 }
 
