@@ -111,7 +111,24 @@ fn come_in_above<const COUNT: bool, T: Trace>(
     (path.hooks.received_by, path.labelled) = (by, labelled);
 }
 
-/// The same of a frame that has come out of a tunnel, if there are such links. `None`: it is gone.
+/// The same of frames that have come out of a tunnel. A tunnel of the router to itself may be on their way, and bridges that are joined
+/// by such are a loop.
+pub(crate) fn go_up_from_tunnel<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    to: (LinkId, &Link, bool),
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    if path.ascents >= ASCENTS {
+        return burst.drain(..).for_each(|packet| path.drop(packet, DropReason::Loop, trace));
+    }
+    path.ascents += 1;
+    go_up(path, view, to, burst, trace);
+    path.ascents -= 1;
+}
+
+/// The same of a frame that has come out of a tunnel by itself, if there are such links. `None`: it is gone.
 #[inline(never)]
 pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -129,10 +146,14 @@ pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
         return Some(meta);
     };
     let mut burst: Burst = [meta.packet].into_iter().collect();
-    go_up(path, view, (meta.ingress, link, meta.extra.everywhere), &mut burst, trace);
+    go_up_from_tunnel(path, view, (meta.ingress, link, meta.extra.everywhere), &mut burst, trace);
     meta.packet = burst.pop()?;
     Some(meta)
 }
+
+/// How often frames come up out of tunnels behind each other: each time a bridge may send copies to several. Linux:
+/// `XMIT_RECURSION_LIMIT`.
+const ASCENTS: u32 = 8;
 
 /// How many levels a packet goes up, out of tunnels inside each other, and down: as deep as links may stand above each other, and as
 /// often again by filters that redirect it back up.

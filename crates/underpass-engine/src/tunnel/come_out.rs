@@ -6,7 +6,7 @@ use underpass_packet::ethernet;
 
 use crate::counters::Direction;
 use crate::drops::DropReason;
-use crate::l2::go_up;
+use crate::l2::go_up_from_tunnel;
 use crate::path::input::classify;
 use crate::path::ipv4::check as ipv4_check;
 use crate::path::ipv6::check as ipv6_check;
@@ -94,7 +94,7 @@ pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     let packets = frames.len() as u64;
     let bytes = bytes_of(frames) - packets * ETHERNET as u64;
     path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
-    go_up(path, view, (tunnel.link, link, everywhere), frames, trace);
+    go_up_from_tunnel(path, view, (tunnel.link, link, everywhere), frames, trace);
     for frame in frames.drain(..) {
         let at = frame.headroom();
         let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));

@@ -71,6 +71,8 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) into_tunnel: IntoTunnel,
     /// How many links above each other the burst has come in by.
     pub(crate) levels: u32,
+    /// Through how many tunnels of the router to itself, inside or behind each other, its frames have come up.
+    pub(crate) ascents: u32,
 }
 
 /// Frames that wait to go into a tunnel, together.
@@ -126,6 +128,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             recent: Recent::new(),
             into_tunnel: IntoTunnel::default(),
             levels: 0,
+            ascents: 0,
         };
         Self { tables, reader, path, epoch: 0 }
     }

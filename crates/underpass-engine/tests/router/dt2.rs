@@ -269,3 +269,55 @@ proptest! {
         routers.iter_mut().for_each(|router| router.lab.assert_accounted());
     }
 }
+
+/// Two bridges of one router, each with a device to the other and one from it: what is for all would go round for ever.
+#[test]
+fn a_loop_of_bridges_has_an_end() {
+    for watched in [false, true] {
+        let mut lab = Lab::new();
+        let customer = Link { ifindex: 34, port: Some(PortId(4)), mac: [2, 0xbb, 0, 0, 0, 4], ..lab.link(1) };
+        let customer = lab.writer.add_link(customer);
+        let inside = [20, 21].map(|ifindex| Link {
+            ifindex,
+            port: Some(PortId(ifindex as u16 - 12)),
+            mac: [2, 0xaa, 0, 0, 1, ifindex as u8],
+            ..lab.link(1)
+        });
+        let bridges = inside.each_ref().map(|link| lab.writer.add_link(link.clone()));
+        // To the other bridge, and from it.
+        let mut devices = Vec::new();
+        for (number, bridge) in bridges.into_iter().enumerate() {
+            for to in [true, false] {
+                let (device, tunnel) = pair::device(&mut lab, TunnelKind::Srv6L2, 0);
+                let sid = |number: usize| format!("fc00:{}::d2", 8 + number);
+                let mut behind = pair::behind(v6(&sid(1 - number)).into(), lab.lookup);
+                if !to {
+                    behind.others = [].into();
+                    lab.sid(&sid(number), Behaviour::DT2U { link: device });
+                }
+                let [none, source] = ["::", "fd00::1"].map(|address| v6(address).into());
+                let tunnel = Tunnel { local: none, remote: none, source, behind: Some(behind), ..tunnel };
+                lab.writer.add_tunnel(tunnel);
+                let link = Link { ifindex: 9, port: None, mac: pair::DEVICE, ..lab.link(0) };
+                let port = Some(Box::new(bridge_port(bridge)));
+                lab.writer.set_link(device, Link { bridge_port: port, ..link });
+                devices.push(device);
+            }
+        }
+        let port = Some(Box::new(bridge_port(bridges[0])));
+        lab.writer.set_link(
+            customer,
+            Link { bridge_port: port, ifindex: 34, port: Some(PortId(4)), ..lab.link(1) },
+        );
+        for (at, link) in inside.into_iter().enumerate() {
+            let own = if at == 0 { vec![customer] } else { Vec::new() };
+            let ports = [&own[..], &devices[2 * at..2 * at + 2]].concat().into();
+            let table =
+                Bridge { ports, fdb: Arc::default(), ageing: 300_000, group_forward: 0, filters: None };
+            lab.writer.set_link(bridges[at], Link { bridge: Some(Box::new(table)), ..link });
+        }
+        send(&mut lab, 4, &[case("from a port, everybody")], watched);
+        assert!(lab.writer.dropped(DropReason::Loop) > 0, "{:?}", lab.drops());
+        lab.assert_accounted();
+    }
+}
