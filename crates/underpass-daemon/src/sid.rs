@@ -155,15 +155,16 @@ impl Sid {
             action.name(),
             action.name()
         );
-        let needs = |there: bool, option: &str| {
-            ensure!(there, "{} needs {option}", action.name());
-            Ok(())
-        };
-        match action {
-            Action::EndX => needs(self.nh6.is_some(), "--nh6")?,
-            Action::EndT => needs(self.lookup.is_some(), "--lookup")?,
-            Action::End => {}
-            _ => needs(self.oif.is_some(), "--oif")?,
+        // Each behaviour has the option that it needs, and no other's.
+        let experimental = action.is_experimental();
+        for (option, there, wanted) in [
+            ("--oif", self.oif.is_some(), experimental),
+            ("--nh6", self.nh6.is_some(), action == Action::EndX),
+            ("--lookup", self.lookup.is_some(), action == Action::EndT),
+            ("--flavors", !self.flavors.is_empty(), !experimental),
+        ] {
+            ensure!(there || !wanted, "{} needs {option}", action.name());
+            ensure!(wanted || !there, "{} has no {option}", action.name());
         }
         let bit = |flavour: &Flavour| match flavour {
             Flavour::ReplaceCsid => FLAVOR_REPLACE_CSID,
@@ -233,6 +234,9 @@ enum OfScript {
 /// What the program would say.
 pub fn run_line(socket: &Path, words: &[String]) -> Result<(), String> {
     let OfScript::Sid(args) = OfScript::try_parse_from(words).map_err(|error| error.to_string())?;
+    if args.socket.is_some() {
+        return Err("--socket names another router: a line is for the one that it configures".to_owned());
+    }
     request_at(socket, &args.verb).map_err(|error| format!("{error:#}"))
 }
 
@@ -241,14 +245,7 @@ pub fn run_line(socket: &Path, words: &[String]) -> Result<(), String> {
 /// # Errors
 /// There is no router, or it refuses.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => match launch::default_socket()? {
-            Some(socket) => socket,
-            None => launch::namespace_socket()?,
-        },
-    };
-    request_at(&socket, &args.verb)
+    request_at(&launch::chosen_socket(args.socket.as_deref())?, &args.verb)
 }
 
 fn request_at(socket: &Path, verb: &Verb) -> anyhow::Result<()> {
@@ -272,4 +269,20 @@ fn request_at(socket: &Path, verb: &Verb) -> anyhow::Result<()> {
         Verb::Del(place) => request(&client, (libc::RTM_DELROUTE, 0), place, None)?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_for_its_own_router() {
+        let nowhere = Path::new("/nonexistent/router.sock");
+        let run = |line: &str| {
+            run_line(nowhere, &line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err()
+        };
+        assert!(run("sid del fc00::1 --socket /other").contains("--socket names another router"));
+        assert!(run("sid del fc00::1").contains("no router at /nonexistent/router.sock"));
+        assert!(run("stats").contains("unrecognized subcommand"));
+    }
 }

@@ -82,6 +82,8 @@ fn errors_say_what_to_do() {
         ),
         ("underpass sid add fc00:1::d2 End.DT2U --oif p9", "no device p9: No such device"),
         ("underpass sid add fc00:1::d2 End.DT2U", "End.DT2U needs --oif"),
+        ("underpass sid add fc00:1::d2 End.DT2U --oif srl0 --flavors psp", "End.DT2U has no --flavors"),
+        ("underpass sid add fc00:1::d2 End.DX2V --oif p0 --nh6 fd00::9", "End.DX2V has no --nh6"),
         ("underpass sid add fc00:1::d2 End --dev p0", "ip -6 route add … encap seg6local action End"),
         ("underpass sid add fc00:1::d2 End --flavors replace-csid", "say --dev"),
         ("underpass sid add fc00:1::d2/129 End.DT2U", "the length of a prefix is a number up to 128"),

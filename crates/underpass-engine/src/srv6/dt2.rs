@@ -6,7 +6,7 @@
 
 use underpass_packet::{ethernet, protocol};
 
-use crate::buffer::{Offload, Packet};
+use crate::buffer::{Offload, Packet, Tag};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::hmac::Check;
@@ -125,6 +125,8 @@ pub(crate) fn come_in<const COUNT: bool>(
         return Verdict::drop(DropReason::Loop);
     }
     if tunnel.classifies_ingress {
+        // What was known of the outer packet is not of the frame.
+        meta.packet.set_tag(Tag { headless: 0, packet_type: 0, ..meta.packet.tag() });
         return Verdict::ClassifyIngress;
     }
     let forwards = (tunnel.lookup, tunnel.forward4, tunnel.forward6);
