@@ -150,24 +150,25 @@ fn a_trace_tells_the_road() {
     assert_eq!((frames(&out.join("p0.pcap")).len(), frames(&out.join("p1.pcap")).len()), (0, 1));
 }
 
+/// What is told of the path of a datagram.
+fn traced(config: &str) -> String {
+    let (directory, conf, pcap) = scene(config, &[datagram()]);
+    let output = replay(&[
+        &format!("--config={}", conf.display()),
+        &format!("--rx=p0={}", pcap.display()),
+        "--port=p0",
+        "--port=p1",
+        &format!("--out={}", directory.path().display()),
+        "--trace",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Labels and segments are told by their values, in the order in which they are met.
 #[test]
 fn a_trace_tells_labels_and_segments() {
-    let trace = |route: &str| {
-        let config = FORWARDING.replace("2001:db8::/32 via fd01::2", route);
-        let (directory, conf, pcap) = scene(&config, &[datagram()]);
-        let output = replay(&[
-            &format!("--config={}", conf.display()),
-            &format!("--rx=p0={}", pcap.display()),
-            "--port=p0",
-            "--port=p1",
-            &format!("--out={}", directory.path().display()),
-            "--trace",
-        ]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        text
-    };
+    let trace = |route: &str| traced(&FORWARDING.replace("2001:db8::/32 via fd01::2", route));
     let labels = trace("2001:db8::/32 encap mpls 100/200 via fd01::2");
     assert!(
         labels.contains("look up 2001:db8::1 in table main, 2001:db8::/32 → encap mpls 100/200 to dev p1"),
@@ -203,17 +204,7 @@ fn a_trace_tells_the_table_and_the_prefix() {
     for (config, told) in
         [(config, "in table 10, 2001:db8::/48 →"), (ruled, "in table main, 2001:db8::/32 →")]
     {
-        let (directory, conf, pcap) = scene(&config, &[datagram()]);
-        let output = replay(&[
-            &format!("--config={}", conf.display()),
-            &format!("--rx=p0={}", pcap.display()),
-            "--port=p0",
-            "--port=p1",
-            &format!("--out={}", directory.path().display()),
-            "--trace",
-        ]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = traced(&config);
         assert!(text.contains(&format!("look up 2001:db8::1 {told}")), "{told}: {text}");
     }
 }

@@ -22,6 +22,14 @@ use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::view::View;
 
+/// Where the Ethernet frame in a packet of `len` bytes begins, behind outer headers of the frequent forms, and the frame.
+#[inline(always)]
+pub(super) fn frame_inside(packet: &Packet, len: usize) -> Option<(usize, &[u8])> {
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let at = find_inner_fast(bytes, protocol::ETHERNET)?;
+    Some((at, bytes.get(at..)?))
+}
+
 /// End.DX2 of a frame that its link takes as it is. `None`: nothing was written, [`decapsulate_frame`] decides.
 #[inline(always)]
 pub(crate) fn end_dx2_fast(
@@ -30,9 +38,7 @@ pub(crate) fn end_dx2_fast(
     len: usize,
     link: LinkId,
 ) -> Option<FastVerdict> {
-    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = find_inner_fast(bytes, protocol::ETHERNET)?;
-    let inside = bytes.get(at..)?;
+    let (at, inside) = frame_inside(packet, len)?;
     let [.., type0, type1] = *inside.first_chunk::<ETHERNET>()?;
     let len = inside.len();
     match view.link(link)? {
@@ -68,9 +74,7 @@ pub(crate) fn end_dx2v_fast(
     len: usize,
     link: LinkId,
 ) -> Option<FastVerdict> {
-    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = find_inner_fast(bytes, protocol::ETHERNET)?;
-    let inside = bytes.get(at..)?;
+    let (at, inside) = frame_inside(packet, len)?;
     let device = view.link(view.link(link)?.vlans.as_ref()?.of_frame(inside)?)?;
     let len = inside.len();
     match device {

@@ -10,7 +10,7 @@ use crate::buffer::{Offload, Packet, Tag};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::hmac::Check;
-use crate::srv6::decap::{find_inner_fast, inner};
+use crate::srv6::decap::{frame_inside, inner};
 use crate::tables::{Endpoint, InnerProtocol, Link, LinkId, StoredTunnel};
 use crate::trace::Trace;
 use crate::tunnel::come_out::{come_out, come_out_together};
@@ -39,11 +39,9 @@ fn device<'a>(view: &View<'a>, link: LinkId) -> Option<(&'a StoredTunnel, &'a Li
 /// Takes the frame out of a packet of `len` bytes in a frame. `None`: it is not so simple, and as it was.
 #[inline(always)]
 fn take_fast(packet: &mut Packet, len: usize) -> Option<()> {
-    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = find_inner_fast(bytes, protocol::ETHERNET)?;
-    let inside = bytes.get(at..).filter(|inside| inside.len() >= ETHERNET)?;
+    let (at, inside) = frame_inside(packet, len)?;
     let len = inside.len();
-    if packet.has_offload() {
+    if len < ETHERNET || packet.has_offload() {
         return None;
     }
     packet.narrow(ETHERNET + at, len);
