@@ -7,14 +7,13 @@
 //!                                       for others:            out by all ports, and in by the device where for a group
 //! ```
 
-use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
-use crate::buffer::{BURST, Packet, PortId};
+use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::fdb::{Entry, LOCAL, Station};
-use crate::l2::{come_in_above, send_by};
+use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
 use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
@@ -35,6 +34,9 @@ const TICK: u64 = 1_000_000;
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 const SPANNING_TREE: u8 = 0x00;
 const PAUSE: u8 = 0x01;
+
+/// The station that no frame may come from.
+const NOBODY: Station = Station::new([0; 6], 0);
 
 /// Whom a frame is for that no entry leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,15 +96,20 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
     };
     let from = Some((ingress, link, port));
     let way = Way { id: port.bridge, link: above, bridge, from, now: view.now / TICK, everywhere };
-    if bridge.filters.is_none() {
-        for [destination, source] in burst.iter().filter_map(|packet| addresses(packet.bytes())) {
-            bridge.fdb.prefetch(Station::new(destination, 0));
-            bridge.fdb.prefetch(Station::new(source, 0));
+    if bridge.filters.is_none() && bridge.fdb.is_cold() {
+        for [destination, source] in burst.iter().filter_map(|packet| Station::of_frame(packet.bytes())) {
+            bridge.fdb.prefetch(destination);
+            bridge.fdb.prefetch(source);
         }
     }
-    let packets: ArrayVec<Packet, BURST> = burst.drain(..).collect();
+    let packets = std::mem::take(burst);
     let (mut up, mut uncounted) = (Burst::new(), 0);
+    let mut known = Known::new(&way, port).filter(|_| !T::WATCHES);
     for packet in packets {
+        if let Some(out) = known.as_mut().and_then(|known| known.pass_fast(view, &way, &packet)) {
+            send_out(path, view, out, (packet, true), trace);
+            continue;
+        }
         match pass(path, view, &way, port, packet, trace) {
             Step::Done => {}
             Step::Up(packet, beside) => {
@@ -125,8 +132,57 @@ fn addresses(frame: &[u8]) -> Option<[[u8; 6]; 2]> {
     Some([[a, b, c, d, e, f], [g, h, i, j, k, l]])
 }
 
+/// Where the last frame of a burst went that comes in by a port of a bridge without VLANs.
+struct Known {
+    ingress: LinkId,
+    learns: bool,
+    /// The port's link, how frames leave by it, and how long these may be.
+    last: Option<(LinkId, Out, usize)>,
+}
+
+impl Known {
+    /// `None`: frames of this port need more than [`Known::pass_fast`] does.
+    fn new(way: &Way<'_>, port: &BridgePort) -> Option<Self> {
+        let (ingress, ..) = way.from?;
+        let plain = way.bridge.filters.is_none() && port.state == PortState::Forwarding && !way.everywhere;
+        let learns = port.learns && way.bridge.ageing != 0;
+        plain.then_some(Self { ingress, learns, last: None })
+    }
+
+    /// How a frame leaves, if its source was heard just now and its destination is a station at another port. `None`: [`pass`]
+    /// decides.
+    #[inline(always)]
+    fn pass_fast(&mut self, view: &View<'_>, way: &Way<'_>, packet: &Packet) -> Option<Out> {
+        let [destination, source] = Station::of_frame(packet.bytes())?;
+        if source.is_group() || destination.is_group() || source == NOBODY {
+            return None;
+        }
+        if self.learns && !way.bridge.fdb.was_heard(source, self.ingress, way.now) {
+            return None;
+        }
+        let entry = find(way, destination).filter(|entry| !entry.is(LOCAL))?;
+        let (_, out, longest) = match self.last {
+            Some(last) if last.0 == entry.link => last,
+            _ => self.find_out(view, way, entry.link)?,
+        };
+        packet.fits(longest).then_some(out)
+    }
+
+    #[inline(never)]
+    fn find_out(&mut self, view: &View<'_>, way: &Way<'_>, id: LinkId) -> Option<(LinkId, Out, usize)> {
+        let link = takes(view, way, id, None)?;
+        self.last = Some((id, out_by(view, id, link)?, longest(link)));
+        self.last
+    }
+}
+
+/// How long a frame may be that leaves by a port. Linux: `is_skb_forwardable`.
+const fn longest(link: &Link) -> usize {
+    link.mtu as usize + ethernet::Header::LEN + TAG
+}
+
 /// Takes a frame from a port through the bridge. Linux: `br_handle_frame`, `br_handle_frame_finish`.
-#[inline(always)]
+#[inline(never)]
 fn pass<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -307,8 +363,7 @@ fn leave<const COUNT: bool, T: Trace>(
             return path.drop(packet, DropReason::NoHeadroom, trace);
         }
     }
-    // Linux: `is_skb_forwardable`.
-    if !packet.fits(link.mtu as usize + ethernet::Header::LEN + TAG) {
+    if !packet.fits(longest(link)) {
         return path.drop(packet, DropReason::TooBig, trace);
     }
     send_by(path, view, (id, link), (packet, true), trace);
@@ -420,7 +475,7 @@ fn leave_copy<const COUNT: bool, T: Trace>(
     path.totals.generated += 1;
     match copy(&mut path.pool, packet) {
         Some(copy) => leave(path, view, to, copy, tagged, trace),
-        None => path.counters.add_drop(DropReason::NoBuffer, 1),
+        None => path.add_drop(DropReason::NoBuffer, 1),
     }
 }
 

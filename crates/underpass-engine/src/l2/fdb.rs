@@ -17,6 +17,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use underpass_packet::ethernet;
+
 use crate::publish::prefetch;
 use crate::tables::LinkId;
 
@@ -30,8 +32,11 @@ const PROBES: usize = 128;
 /// How many tables are made, at the most, until one has room for all entries.
 const TRIES: usize = 4;
 
-/// From so many slots on a table is not in the cache.
-const COLD: usize = 1 << 14;
+/// From so many slots on, half a megabyte, a table is not in the cache of a core.
+const COLD: usize = 1 << 15;
+
+/// For so many milliseconds a station counts as heard just now: less than the ticks of 10 ms in which Linux tells how long ago it was.
+const JUST_NOW: u64 = 8;
 
 const USED: u64 = 1 << 63;
 const GIVEN_UP: u64 = 1;
@@ -63,6 +68,22 @@ impl Station {
     pub const fn new(mac: [u8; 6], vlan: u16) -> Self {
         let [a, b, c, d, e, f] = mac;
         Self(USED | ((vlan & 0x0fff) as u64) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// Destination and source of a frame, in no VLAN.
+    #[inline(always)]
+    pub fn of_frame(frame: &[u8]) -> Option<[Self; 2]> {
+        const MAC: u64 = (1 << 48) - 1;
+        let header = frame.first_chunk::<{ ethernet::Header::LEN }>()?;
+        let [destination, source] =
+            [header.first_chunk()?, header[4..].first_chunk()?].map(|bytes| u64::from_be_bytes(*bytes));
+        Some([Self(USED | destination >> 16), Self(USED | source & MAC)])
+    }
+
+    /// Whether its address is a group's.
+    #[inline(always)]
+    pub const fn is_group(self) -> bool {
+        self.0 >> 40 & 1 != 0
     }
 
     /// Its MAC address.
@@ -116,6 +137,12 @@ impl Entry {
     pub const fn has_expired(self, now: u64, ageing: u64) -> bool {
         !self.is(STATIC | EXTERNAL) && (now & LAST).saturating_sub(self.heard) >= ageing
     }
+}
+
+/// Whether an entry as it is stored is of this port, and was heard just now.
+#[inline(always)]
+const fn heard_just_now(word: u64, link: LinkId, now: u64) -> bool {
+    word & (PRESENT | LINK) == PRESENT | link.0 as u64 && now.wrapping_sub(word >> HEARD) & LAST < JUST_NOW
 }
 
 #[derive(Default)]
@@ -203,11 +230,11 @@ impl Fdb {
         self.slots.get(place & (self.slots.len() - 1))
     }
 
-    /// The slot of a station, and how far from its first place that is.
-    #[inline(always)]
-    fn probe(&self, station: Station) -> Option<(usize, &Slot)> {
+    /// The slot of a station, and how far from its first place that is, from so many places on.
+    #[inline(never)]
+    fn probe_from(&self, first: usize, station: Station) -> Option<(usize, &Slot)> {
         let place = self.place(station);
-        for step in 0..PROBES {
+        for step in first..PROBES {
             let slot = self.at(place.wrapping_add(step))?;
             match slot.key.load(Acquire) {
                 key if key == station.0 => return Some((step, slot)),
@@ -220,7 +247,13 @@ impl Fdb {
 
     #[inline(always)]
     fn slot(&self, station: Station) -> Option<&Slot> {
-        self.probe(station).map(|(_, slot)| slot)
+        // That of most is the first.
+        let slot = self.at(self.place(station))?;
+        match slot.key.load(Acquire) {
+            key if key == station.0 => Some(slot),
+            0 => None,
+            _ => self.probe_from(1, station).map(|(_, slot)| slot),
+        }
     }
 
     /// What is known of a station.
@@ -229,12 +262,16 @@ impl Fdb {
         Entry::unpack(self.slot(station)?.entry.load(Acquire))
     }
 
-    /// Has the slot of a station at hand soon, where the table is too large for the cache.
+    /// Whether the table is too large for the cache.
+    #[inline(always)]
+    pub(crate) fn is_cold(&self) -> bool {
+        self.slots.len() >= COLD
+    }
+
+    /// Has the slot of a station at hand soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, station: Station) {
-        if self.slots.len() >= COLD
-            && let Some(slot) = self.at(self.place(station))
-        {
+        if let Some(slot) = self.at(self.place(station)) {
             prefetch(slot);
         }
     }
@@ -245,10 +282,15 @@ impl Fdb {
         let Some(slot) = self.slot(station) else { return self.learn(station, link, now) };
         let word = slot.entry.load(Acquire);
         // Of most frames this is all.
-        if word & LINK == u64::from(link.0) && word >> HEARD == now & LAST {
-            return;
+        if !heard_just_now(word, link, now) {
+            self.hear_again(slot, word, link, now);
         }
-        self.hear_again(slot, word, link, now);
+    }
+
+    /// Whether a station was heard at this port just now, so that [`Fdb::hear`] has nothing to do.
+    #[inline(always)]
+    pub(crate) fn was_heard(&self, station: Station, link: LinkId, now: u64) -> bool {
+        self.slot(station).is_some_and(|slot| heard_just_now(slot.entry.load(Acquire), link, now))
     }
 
     #[inline(never)]
@@ -323,7 +365,7 @@ impl Fdb {
 
     /// The place of a station, if it has one.
     pub fn place_of(&self, station: Station) -> Option<usize> {
-        let (step, _) = self.probe(station)?;
+        let (step, _) = self.probe_from(0, station)?;
         Some(self.place(station).wrapping_add(step) & (self.slots.len() - 1))
     }
 
@@ -352,6 +394,10 @@ mod tests {
     fn what_is_put_in_is_found() {
         let fdb = Fdb::default();
         assert_eq!((station(5).mac(), station(5).vlan()), ([2, 0, 0, 0, 0, 5], 5));
+        let [to, from] =
+            Station::of_frame(&[1, 2, 3, 4, 5, 6, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 8, 0]).unwrap();
+        assert_eq!((to, to.is_group()), (Station::new([1, 2, 3, 4, 5, 6], 0), true));
+        assert_eq!((from, from.is_group()), (Station::new([0x10, 0x20, 0x30, 0x40, 0x50, 0x60], 0), false));
         for n in 0..2000 {
             fdb.hear(station(n), LinkId(n % 3), u64::from(n));
         }

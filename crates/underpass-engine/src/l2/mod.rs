@@ -4,10 +4,10 @@ pub(crate) mod bridge;
 pub mod fdb;
 pub(crate) mod vlan;
 
-use crate::buffer::Packet;
+use crate::buffer::{Packet, PortId};
 use crate::drops::DropReason;
 use crate::path::kept::give_to_kernel;
-use crate::tables::{Link, LinkId};
+use crate::tables::{Link, LinkId, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::frames::send_frames;
 use crate::worker::metadata::PacketMeta;
@@ -37,8 +37,43 @@ impl Link {
     }
 }
 
-/// A frame is sent by a link that is up: by its port, or into the tunnel that it is, with others when [`send_waiting`] says so.
-/// `unrouted` if no route may have led it here.
+/// How frames leave by a link.
+#[derive(Clone, Copy)]
+enum Out {
+    Port(PortId),
+    Tunnel(TunnelId),
+}
+
+/// How frames leave by a link that is up: by its port, or into the tunnel that it is.
+#[inline(always)]
+fn out_by(view: &View<'_>, id: LinkId, link: &Link) -> Option<Out> {
+    view.tables.tunnels().of_link(id).map(Out::Tunnel).or(link.port.map(Out::Port))
+}
+
+/// A frame of so many bytes is sent by a port or into a tunnel, with others when [`send_waiting`] says so. `unrouted` if no route
+/// may have led it here.
+#[inline(always)]
+fn send_out<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    out: Out,
+    (packet, unrouted): (Packet, bool),
+    trace: &mut T,
+) {
+    match out {
+        Out::Port(port) => path.send(port, packet, trace),
+        Out::Tunnel(tunnel) => {
+            let tunnel = Some((tunnel, unrouted));
+            if path.into_tunnel.tunnel != tunnel || path.into_tunnel.frames.is_full() {
+                send_waiting(path, view, trace);
+                path.into_tunnel.tunnel = tunnel;
+            }
+            path.into_tunnel.frames.push(packet);
+        }
+    }
+}
+
+/// The same by a link that is up.
 #[inline(always)]
 fn send_by<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -47,17 +82,9 @@ fn send_by<const COUNT: bool, T: Trace>(
     (packet, unrouted): (Packet, bool),
     trace: &mut T,
 ) {
-    match (view.tables.tunnels().of_link(id), link.port) {
-        (Some(tunnel), _) => {
-            let tunnel = Some((tunnel, unrouted));
-            if path.into_tunnel.tunnel != tunnel || path.into_tunnel.frames.is_full() {
-                send_waiting(path, view, trace);
-                path.into_tunnel.tunnel = tunnel;
-            }
-            path.into_tunnel.frames.push(packet);
-        }
-        (None, Some(port)) => path.send(port, packet, trace),
-        (None, None) => path.drop(packet, DropReason::NoPort, trace),
+    match out_by(view, id, link) {
+        Some(out) => send_out(path, view, out, (packet, unrouted), trace),
+        None => path.drop(packet, DropReason::NoPort, trace),
     }
 }
 
