@@ -49,8 +49,10 @@ use wire::Mac;
 ///
 /// One thread, pinned to the last core, receives packets from memory in bursts of 64. Each scenario configures
 /// a router with ip, sends 256 packets and compares every byte of the output, and is then timed in rounds.
-/// Beside each round runs one of the generator and the sink alone (the floor), which is subtracted. Clocks
-/// are ticks of the time-stamp counter.
+/// Beside each round runs one of the generator and the sink alone (the floor), which is subtracted. Ticks
+/// are those of the time-stamp counter, cycles those of the core: sums that depend on each other, each of a cycle,
+/// tell how many of them a tick has. Rounds while another thread has a part of the core are left out; a star says
+/// that there were hardly others.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -73,7 +75,7 @@ pub struct Args {
     /// Scenarios; a trailing * matches anything [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Repeat N times; report the median run and the lowest cycle count
+    /// Repeat N times; report the median run and the fewest cycles
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Print a JSON array
@@ -196,6 +198,8 @@ fn measure_all(
     ticks: f64,
 ) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
+    let sink = measure::sink_alone(ticks)?;
+    let sink = sink.pace.map(|pace| sink.path * pace.cycles_per_tick);
     if wanted(FLOOR) {
         records.push(Record::floor(&floor(ticks)?, ticks));
     }
@@ -206,7 +210,7 @@ fn measure_all(
             continue;
         }
         let cost = measure(scenario, ticks).with_context(|| scenario.name.clone())?;
-        records.push(Record::new(scenario, &cost, ticks));
+        records.push(Record::new(scenario, &cost, ticks, sink));
     }
     for name in large::NAMES.into_iter().filter(|name| wanted(name)) {
         eprintln!("{name} …");

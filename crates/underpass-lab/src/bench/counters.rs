@@ -8,6 +8,7 @@ use underpass_engine::buffer::BURST;
 use underpass_engine::tables::{Reader, Tables};
 use underpass_port::memory::Generator;
 
+use super::clock::{self, Pace};
 use super::endpoint::{self, Inner, Srh};
 use super::measure::{Line, median, undisturbed};
 use super::scenario::{BASE, Flow, SID, Scenario};
@@ -44,6 +45,8 @@ pub struct Variant {
 pub struct Outcome {
     pub floor: f64,
     pub variants: [Variant; 3],
+    /// How the core ran meanwhile.
+    pub pace: Option<Pace>,
 }
 
 /// Measures the three: `off` and `on` are the tables of [`scenario`] without and with `count`, the first
@@ -69,9 +72,10 @@ pub fn measure(
     present.bursts(ticks_per_nanosecond, ROUND)?;
     let bursts = counting.bursts(ticks_per_nanosecond, ROUND)?;
 
-    let mut floors = Vec::new();
+    let (mut floors, mut paces) = (Vec::new(), Vec::new());
     let mut rounds: [Vec<u64>; 3] = Default::default();
     for round in 0..ROUNDS {
+        paces.extend(clock::pace());
         floors.push(undisturbed(|| present.floor(bursts))?);
         // Each is first, second and third equally often.
         for turn in 0..3 {
@@ -104,7 +108,7 @@ pub fn measure(
         variants.push(Variant { packets: packets * ROUNDS as u64, path, rate: average(&rates) });
     }
     let Ok(variants) = variants.try_into() else { bail!("three were measured") };
-    Ok(Outcome { floor: floor as f64 / packets as f64, variants })
+    Ok(Outcome { floor: floor as f64 / packets as f64, variants, pace: Pace::middle(paces) })
 }
 
 /// Average and standard deviation of a sample.

@@ -15,7 +15,7 @@ use underpass_engine::offload::Cut;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_packet::checksum::Sum;
 
-use super::measure::{self, Cost, IN, OUT, difference, median, undisturbed};
+use super::measure::{self, Cost, IN, OUT, Rounds, difference, undisturbed};
 use super::scenario::{BASE, HOPS, incoming, outgoing};
 use super::wire::{self, Ip4};
 use super::{clock, configure_lines};
@@ -201,14 +201,13 @@ impl Line {
                 Ok(clock::ticks() - start)
             })
         };
-        let (mut floors, mut paths) = (Vec::new(), Vec::new());
+        let mut rounds = Rounds::default();
         for _ in 0..ROUNDS {
-            floors.push(round(&floor)?);
-            paths.push(round(&path)?);
+            let floor = round(&floor)?;
+            let path = round(&path)?;
+            rounds.push(floor, path);
         }
-        let floor = median(&mut floors) as f64 / SEGMENTS as f64;
-        let whole = median(&mut paths) as f64 / SEGMENTS as f64;
-        Ok(Cost { packets: SEGMENTS * ROUNDS as u64, floor, path: whole - floor })
+        Ok(rounds.cost(SEGMENTS))
     }
 }
 

@@ -11,7 +11,7 @@ use underpass_engine::tables::{Reader, Tables};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::memory::Generator;
 
-use super::clock;
+use super::clock::{self, Pace};
 
 /// Buffers of a worker: those of the bursts under way, some for what it makes itself and for what waits; so many that
 /// they fill a huge page, as those of a worker beside a kernel do.
@@ -77,6 +77,8 @@ pub struct Cost {
     pub floor: f64,
     /// The path alone.
     pub path: f64,
+    /// How the core ran meanwhile, where that can be told: in the middle.
+    pub pace: Option<Pace>,
 }
 
 impl<const COUNT: bool> Line<COUNT>
@@ -246,15 +248,13 @@ where
     /// As [`Line::path`].
     pub fn measure(&mut self, ticks_per_nanosecond: f64) -> anyhow::Result<Cost> {
         let bursts = self.bursts(ticks_per_nanosecond, ROUND)?;
-        let (mut floors, mut paths) = (Vec::new(), Vec::new());
+        let mut rounds = Rounds::default();
         for _ in 0..ROUNDS {
-            floors.push(undisturbed(|| self.floor(bursts))?);
-            paths.push(undisturbed(|| self.path(bursts))?);
+            let floor = undisturbed(|| self.floor(bursts))?;
+            let path = undisturbed(|| self.path(bursts))?;
+            rounds.push(floor, path);
         }
-        let packets = (bursts * BURST as u64) as f64;
-        let floor = median(&mut floors) as f64 / packets;
-        let whole = median(&mut paths) as f64 / packets;
-        Ok(Cost { packets: bursts * BURST as u64 * ROUNDS as u64, floor, path: whole - floor })
+        Ok(rounds.cost(bursts * BURST as u64))
     }
 
     /// How many bursts the path carries in so many nanoseconds, once it is warm.
@@ -266,6 +266,46 @@ where
         self.path(WARM)?;
         let ticks = self.path(WARM)? as f64 / WARM as f64;
         Ok((nanoseconds * ticks_per_nanosecond / ticks).max(1.0) as u64)
+    }
+}
+
+/// What rounds of the floor and of the path took, and how the core ran before and after each.
+#[derive(Default)]
+pub struct Rounds {
+    rounds: Vec<Round>,
+}
+
+#[derive(Clone, Copy)]
+struct Round {
+    floor: u64,
+    path: u64,
+    before: Option<Pace>,
+    after: Option<Pace>,
+}
+
+impl Rounds {
+    /// One of the floor and one of the path have just been timed.
+    pub fn push(&mut self, floor: u64, path: u64) {
+        let before = self.rounds.last().and_then(|round| round.after);
+        self.rounds.push(Round { floor, path, before, after: clock::pace() });
+    }
+
+    /// What a packet took of so many in a round: the medians of the rounds before and after which the core was not shared;
+    /// of all if these are fewer than a tenth.
+    pub fn cost(self, packets: u64) -> Cost {
+        let shared = |round: &&Round| [round.before, round.after].iter().flatten().any(Pace::shared);
+        let alone: Vec<Round> = self.rounds.iter().filter(|round| !shared(round)).copied().collect();
+        let rounds = if alone.len() * 10 >= self.rounds.len() { alone } else { self.rounds };
+        let middle = |ticks: fn(&Round) -> u64| {
+            median(&mut rounds.iter().map(ticks).collect::<Vec<_>>()) as f64 / packets as f64
+        };
+        let floor = middle(|round| round.floor);
+        Cost {
+            packets: packets * rounds.len() as u64,
+            floor,
+            path: middle(|round| round.path) - floor,
+            pace: Pace::middle(rounds.iter().filter_map(|round| round.after).collect()),
+        }
     }
 }
 
@@ -316,16 +356,38 @@ pub fn floor_alone(generator: &mut Generator, ticks_per_nanosecond: f64) -> anyh
     let (mut pool, mut burst) = (Pool::new(BUFFERS), Burst::new());
     let warm = floor(&mut pool, generator, &mut burst, WARM)? as f64 / WARM as f64;
     let bursts = (ROUND * ticks_per_nanosecond / warm).max(1.0) as u64;
-    let mut rounds = Vec::new();
+    let mut rounds = Rounds::default();
     for _ in 0..ROUNDS {
-        rounds.push(undisturbed(|| floor(&mut pool, generator, &mut burst, bursts))?);
+        let ticks = undisturbed(|| floor(&mut pool, generator, &mut burst, bursts))?;
+        rounds.push(ticks, ticks);
     }
-    let packets = bursts * BURST as u64;
-    Ok(Cost {
-        packets: packets * ROUNDS as u64,
-        floor: median(&mut rounds) as f64 / packets as f64,
-        path: 0.0,
-    })
+    Ok(rounds.cost(bursts * BURST as u64))
+}
+
+/// Times the sink: a burst of buffers that the pool gives and takes back.
+///
+/// # Errors
+/// The pool is empty.
+pub fn sink_alone(ticks_per_nanosecond: f64) -> anyhow::Result<Cost> {
+    let (mut pool, mut burst) = (Pool::new(BUFFERS), Burst::new());
+    let mut sink = |bursts: u64| {
+        let start = clock::ticks();
+        for _ in 0..bursts {
+            for _ in 0..BURST {
+                burst.push(pool.take().ok_or_else(|| anyhow::anyhow!("the pool is empty"))?);
+            }
+            std::hint::black_box(&mut burst);
+            burst.drain(..).for_each(|packet| pool.give(packet));
+        }
+        Ok(clock::ticks() - start)
+    };
+    let warm = sink(8192)? as f64 / 8192.0;
+    let bursts = (ROUND * ticks_per_nanosecond / warm).max(1.0) as u64;
+    let mut rounds = Rounds::default();
+    for _ in 0..ROUNDS {
+        rounds.push(0, undisturbed(|| sink(bursts))?);
+    }
+    Ok(rounds.cost(bursts * BURST as u64))
 }
 
 /// The middle one.
@@ -345,4 +407,24 @@ pub fn difference(expected: &[u8], found: &[u8]) -> String {
         found.len(),
         hex(found)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rounds of a core that is shared are left out, unless there are hardly others.
+    #[test]
+    fn rounds_of_a_shared_core_are_left_out() {
+        let pace = |sums_per_cycle| Some(Pace { cycles_per_tick: 1.5, sums_per_cycle });
+        let (alone, busy) = (pace(4.4), pace(2.5));
+        let round = |path, before, after| Round { floor: 10, path, before, after };
+        let quiet = [round(50, None, alone), round(60, alone, alone), round(52, alone, alone)];
+        let disturbed = [round(90, alone, busy), round(91, busy, busy), round(92, busy, alone)];
+        let cost = Rounds { rounds: [quiet, disturbed].concat() }.cost(2);
+        assert_eq!(cost, Cost { packets: 6, floor: 5.0, path: 21.0, pace: alone });
+        let cost = Rounds { rounds: disturbed.to_vec() }.cost(2);
+        assert_eq!((cost.packets, cost.path), (6, 40.5));
+        assert_eq!(cost.pace.map(|pace| pace.shared()), Some(true));
+    }
 }

@@ -61,7 +61,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let all = kinds.into_iter().flat_map(|kind| COUNTS.map(|count| (kind, count)));
     all.map(|((name, kind), count)| Scenario {
         name: format!("mix-{name}-{count}"),
-        vpp: None,
+        vpp: kind.vpp(count),
         config: kind.config(),
         mass: Some(format!("{count} {}", kind.what())),
         load: Box::new(move || kind.load(count)),
@@ -121,6 +121,24 @@ impl Kind {
             Self::Label => format!("{BASE}{known}{}{}", mpls::LABELS, mpls::INPUT),
             Self::Tunnel => format!("{BASE}{}", super::tunnel::UNDERLAY),
             Self::End | Self::Sid | Self::Vlan => format!("{BASE}{known}"),
+        }
+    }
+
+    /// What VPP takes, where that is known: of SIDs, policies, labels and tunnels in these numbers.
+    fn vpp(self, count: u16) -> Option<u32> {
+        let [one, sixteen, thousand] = match self {
+            Self::End => [161, 182, 237],
+            Self::Dt6 => [171, 175, 196],
+            Self::Policy => [211, 208, 274],
+            Self::Label => [87, 97, 146],
+            Self::Tunnel => [107, 106, 115],
+            Self::Sid | Self::Vlan => return None,
+        };
+        match count {
+            1 => Some(one),
+            16 => Some(sixteen),
+            1000 => Some(thousand),
+            _ => None,
         }
     }
 

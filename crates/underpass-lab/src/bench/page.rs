@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use super::report::{Record, Report};
+use super::report::{Record, Report, SHARED};
 use underpass_daemon::output::markdown_table;
 
 /// The parts of the page, and what the names of their scenarios begin with.
@@ -18,7 +18,7 @@ const PARTS: [(&str, &[&str]); 8] = [
     ("Counters", &["counters-"]),
 ];
 
-/// Shares of VPP's clocks that rows are counted by.
+/// Shares of VPP's cycles that rows are counted by.
 const SHARES: [f64; 3] = [0.5, 0.67, 1.0];
 
 /// The page, which `command` has printed on this processor.
@@ -29,33 +29,29 @@ pub fn of(report: &Report, command: &str, processor: &str) -> Result<String, fmt
         "# Benchmarks\n\n\
          What the path of a packet costs. [performance.md](performance.md) tells how it is measured, and what VPP's figures are.\n\
          This page is what the command below prints; nothing in it is typed by hand.\n\n    {command}\n\n\
-         Measured on {processor}, core {}, whose time-stamp counter ticks at {:.2} GHz.{}",
+         Measured on {processor}, core {}, whose time-stamp counter ticks at {:.2} GHz. *ticks* are the counter's, *cycles* the\n\
+         core's, whose speed changes. VPP's figures are cycles too, and have its sink in them; *ratio* is Underpass's cycles with\n\
+         its sink to these.{}",
         report.core,
         report.ticks_per_nanosecond,
         match report.runs {
             1 => String::new(),
             runs => format!(
-                " Of {runs} runs the figures are those of the\nmiddle one by clocks; *lowest* has the fewest clocks of all."
+                " Of {runs} runs the figures are those of the middle one by cycles; *fewest* has the fewest of all."
             ),
         }
     )?;
-    let compared: Vec<_> = report.records.iter().filter(|record| record.vpp.is_some()).collect();
-    if !compared.is_empty() {
-        writeln!(page, "\nOf {} scenarios that VPP has too:\n", compared.len())?;
-        let within = |clocks: fn(&Record) -> f64, share: f64| {
-            compared
-                .iter()
-                .filter(|record| clocks(record) <= share * record.vpp.map_or(0.0, f64::from))
-                .count()
-        };
+    if report.records.iter().any(|record| record.core_shared == Some(true)) {
+        writeln!(page, "\n\\*: {SHARED}.")?;
+    }
+    let ratios: Vec<f64> = report.records.iter().filter_map(Record::ratio).collect();
+    if !ratios.is_empty() {
+        writeln!(page, "\nOf {} scenarios that VPP's cycles are known of:\n", ratios.len())?;
         let rows = SHARES.map(|share| {
-            let counts = [within(|record| record.path_clocks, share), within(lowest, share)];
-            [format!("at most {share} of VPP's clocks")]
-                .into_iter()
-                .chain(counts.map(|n| n.to_string()))
-                .collect()
+            let count = ratios.iter().filter(|ratio| **ratio <= share).count();
+            vec![format!("at most {share} of VPP's cycles"), count.to_string()]
         });
-        page += &markdown_table(1, &["", "scenarios", "by the lowest"], &rows);
+        page += &markdown_table(1, &["", "scenarios"], &rows);
     }
     for (title, prefixes) in PARTS {
         let records = report.records.iter();
@@ -69,14 +65,11 @@ pub fn of(report: &Report, command: &str, processor: &str) -> Result<String, fmt
     Ok(page)
 }
 
-fn lowest(record: &Record) -> f64 {
-    record.lowest_clocks.unwrap_or(record.path_clocks)
-}
-
 fn table(records: &[&Record]) -> String {
+    let cell = |figure: Option<f64>, digits: usize| {
+        figure.map_or(String::new(), |figure| format!("{figure:.digits$}"))
+    };
     let row = |record: &&Record| {
-        let share =
-            |clocks: f64| record.vpp.map_or(String::new(), |vpp| format!("{:.2}", clocks / f64::from(vpp)));
         let mpps = match (record.mpps_deviation, record.gbit_per_second) {
             (Some(deviation), _) => format!("{:.2} ± {deviation:.2}", record.mpps),
             (_, Some(gbit)) => format!("{:.2} ({gbit:.0} Gbit/s)", record.mpps),
@@ -85,14 +78,14 @@ fn table(records: &[&Record]) -> String {
         vec![
             format!("`{}`", record.name),
             mpps,
-            format!("{:.1}", record.path_clocks),
-            format!("{:.1}", lowest(record)),
+            format!("{:.1}", record.path_ticks),
+            cell(record.path_cycles, 1) + record.mark().trim_end().replace('*', "\\*").as_str(),
+            cell(record.lowest_cycles, 1),
             record.vpp.map_or(String::new(), |vpp| vpp.to_string()),
-            share(record.path_clocks),
-            share(lowest(record)),
+            cell(record.ratio(), 2),
         ]
     };
-    let head = ["scenario", "Mpps", "clocks", "lowest", "VPP", "ratio", "lowest"];
+    let head = ["scenario", "Mpps", "ticks", "cycles", "fewest", "VPP", "ratio"];
     markdown_table(1, &head, &records.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -100,6 +93,7 @@ fn table(records: &[&Record]) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::clock::Pace;
     use super::super::counters::VARIANTS;
     use super::super::measure::Cost;
     use super::super::{COUNTERS, FLOOR, all, large};
@@ -108,19 +102,20 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_middle_run() {
         let scenarios = all();
-        let run = |clocks: f64| {
+        let run = |ticks: f64, sums_per_cycle: f64| {
+            let pace = Some(Pace { cycles_per_tick: 1.5, sums_per_cycle });
             let record = |name: &str| {
                 let scenario = scenarios.iter().find(|scenario| scenario.name == name).unwrap();
-                Record::new(scenario, &Cost { packets: 1, floor: 1.0, path: clocks }, 2.0)
+                Record::new(scenario, &Cost { packets: 1, floor: 1.0, path: ticks, pace }, 2.0, Some(3.0))
             };
             vec![record("ip4"), record("srv6-un")]
         };
-        let page =
-            of(&Report::new(1, 2.0, vec![run(42.0), run(20.0), run(30.0)]), "a command", "a processor")
-                .unwrap();
+        let runs = vec![run(42.0, 2.5), run(20.0, 4.4), run(24.0, 2.4)];
+        let page = of(&Report::new(1, 2.0, runs), "a command", "a processor").unwrap();
         assert!(page.contains("\n    a command\n\nMeasured on a processor, core 1,"), "{page}");
-        assert!(page.contains("| `ip4` | 66.67 | 30.0 | 20.0 | 42 | 0.71 | 0.48 |"), "{page}");
-        assert!(page.contains("| at most 0.5 of VPP's clocks | 1 | 2 |"), "{page}");
+        assert!(page.contains("| `ip4` | 83.33 | 24.0 | 36.0\\* | 30.0 | 75 | 0.52 |"), "{page}");
+        assert!(page.contains("\n\\*: another thread had a part"), "{page}");
+        assert!(page.contains("| at most 0.5 of VPP's cycles | 1 |"), "{page}");
         assert!(page.contains("## SRv6") && !page.contains("## MPLS"), "{page}");
     }
 
@@ -145,7 +140,7 @@ mod tests {
             .filter_map(|line| {
                 let mut cells = line.strip_prefix("| `")?.split(" | ");
                 let name = cells.next()?.trim_end_matches('`');
-                Some((name.to_owned(), cells.nth(3)?.to_owned()))
+                Some((name.to_owned(), cells.nth(4)?.to_owned()))
             })
             .collect();
         let mut known: BTreeMap<_, _> = all()

@@ -19,7 +19,15 @@ pub struct Record {
     pub(super) mpps: f64,
     floor_ns: f64,
     path_ns: f64,
-    pub(super) path_clocks: f64,
+    /// Ticks of the time-stamp counter, which do not change with the core's speed.
+    pub(super) path_ticks: f64,
+    /// Cycles of the core; none where it cannot be told how fast it runs.
+    pub(super) path_cycles: Option<f64>,
+    /// The same with the sink: what VPP's figures have in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) with_sink_cycles: Option<f64>,
+    /// Whether another thread had a part of the core: another guest's, or one of this machine.
+    pub(super) core_shared: Option<bool>,
     /// Of `counters` alone: the standard deviation of `mpps`, which is then an average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mpps_deviation: Option<f64>,
@@ -29,63 +37,52 @@ pub struct Record {
     /// Of large segments alone, which `packets` then counts: their payload by time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gbit_per_second: Option<f64>,
-    /// Of several runs, of which the others are those of the middle one: the fewest clocks.
+    /// Of several runs, of which the others are those of the middle one: the fewest cycles.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lowest_clocks: Option<f64>,
-    #[serde(skip)]
+    pub(super) lowest_cycles: Option<f64>,
+    /// VPP's cycles.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) vpp: Option<u32>,
 }
 
 impl Record {
-    /// The record of a scenario that took `cost`.
-    pub fn new(scenario: &Scenario, cost: &Cost, ticks_per_nanosecond: f64) -> Self {
+    /// The record of what took `cost`; `sink`: what giving a buffer back takes, in cycles.
+    fn of(name: String, cost: &Cost, ticks_per_nanosecond: f64, sink: Option<f64>) -> Self {
         let path_ns = cost.path / ticks_per_nanosecond;
+        let path_cycles = cost.pace.map(|pace| cost.path * pace.cycles_per_tick);
         Self {
-            name: scenario.name.clone(),
+            name,
             packets: cost.packets,
             mpps: 1e3 / path_ns,
             floor_ns: cost.floor / ticks_per_nanosecond,
             path_ns,
-            path_clocks: cost.path,
+            path_ticks: cost.path,
+            path_cycles,
+            with_sink_cycles: path_cycles.zip(sink).map(|(path, sink)| path + sink),
+            core_shared: cost.pace.map(|pace| pace.shared()),
             mpps_deviation: None,
             difference_percent: None,
             gbit_per_second: None,
-            lowest_clocks: None,
-            vpp: scenario.vpp,
+            lowest_cycles: None,
+            vpp: None,
         }
+    }
+
+    /// The record of a scenario that took `cost`.
+    pub fn new(scenario: &Scenario, cost: &Cost, ticks_per_nanosecond: f64, sink: Option<f64>) -> Self {
+        Self { vpp: scenario.vpp, ..Self::of(scenario.name.clone(), cost, ticks_per_nanosecond, sink) }
     }
 
     /// The record of large segments, each of which took `cost`.
     pub fn large(name: &str, cost: &Cost, ticks_per_nanosecond: f64) -> Self {
-        let path_ns = cost.path / ticks_per_nanosecond;
-        let gbit_per_second = Some(8.0 * large::PAYLOAD as f64 / path_ns);
-        Self {
-            name: name.to_owned(),
-            packets: cost.packets,
-            mpps: 1e3 / path_ns,
-            path_ns,
-            path_clocks: cost.path,
-            gbit_per_second,
-            ..Self::floor(cost, ticks_per_nanosecond)
-        }
+        let record = Self::of(name.to_owned(), cost, ticks_per_nanosecond, None);
+        Self { gbit_per_second: Some(8.0 * large::PAYLOAD as f64 / record.path_ns), ..record }
     }
 
     /// The record of the generator and the sink, which have no path.
     pub fn floor(cost: &Cost, ticks_per_nanosecond: f64) -> Self {
-        let floor_ns = cost.floor / ticks_per_nanosecond;
-        Self {
-            name: super::FLOOR.to_owned(),
-            packets: cost.packets,
-            mpps: 1e3 / floor_ns,
-            floor_ns,
-            path_ns: 0.0,
-            path_clocks: 0.0,
-            mpps_deviation: None,
-            difference_percent: None,
-            gbit_per_second: None,
-            lowest_clocks: None,
-            vpp: None,
-        }
+        let record = Self::of(super::FLOOR.to_owned(), cost, ticks_per_nanosecond, None);
+        Self { mpps: 1e3 / record.floor_ns, path_ns: 0.0, path_ticks: 0.0, path_cycles: Some(0.0), ..record }
     }
 
     /// The three variants of `counters`.
@@ -94,31 +91,46 @@ impl Record {
         std::array::from_fn(|number| {
             let variant = outcome.variants[number];
             let (mean, deviation) = variant.rate;
-            Self {
-                name: format!("{}-{}", super::COUNTERS, VARIANTS[number].replace(' ', "-")),
+            let name = format!("{}-{}", super::COUNTERS, VARIANTS[number].replace(' ', "-"));
+            let cost = Cost {
                 packets: variant.packets,
+                floor: outcome.floor,
+                path: variant.path,
+                pace: outcome.pace,
+            };
+            Self {
                 mpps: mean * ticks * 1e3,
-                floor_ns: outcome.floor / ticks,
-                path_ns: variant.path / ticks,
-                path_clocks: variant.path,
                 mpps_deviation: Some(deviation * ticks * 1e3),
                 difference_percent: Some((without.path / variant.path - 1.0) * 100.0),
-                gbit_per_second: None,
-                lowest_clocks: None,
-                vpp: None,
+                ..Self::of(name, &cost, ticks, None)
             }
         })
     }
 
-    /// Of several runs of the same scenario the middle one, which knows the fewest clocks of all.
+    /// A star where the core was shared.
+    pub(super) fn mark(&self) -> &'static str {
+        if self.core_shared == Some(true) { "*" } else { " " }
+    }
+
+    /// What a packet takes beside what VPP takes, whose figure has a sink. None where one of them is not known.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        self.with_sink_cycles.zip(self.vpp).map(|(cycles, vpp)| cycles / f64::from(vpp))
+    }
+
+    /// Of several runs of the same scenario the middle one, which knows the fewest cycles of all.
     fn middle(mut runs: Vec<Self>) -> Option<Self> {
-        runs.sort_by(|one, other| one.path_clocks.total_cmp(&other.path_clocks));
-        let lowest = runs.first().filter(|_| runs.len() > 1).map(|record| record.path_clocks);
+        let cycles = |record: &Self| record.path_cycles.unwrap_or(record.path_ticks);
+        runs.sort_by(|one, other| cycles(one).total_cmp(&cycles(other)));
+        let lowest = runs.first().filter(|_| runs.len() > 1).map(cycles);
         let middle = runs.len() / 2;
         let record = runs.into_iter().nth(middle)?;
-        Some(Self { lowest_clocks: lowest, ..record })
+        Some(Self { lowest_cycles: lowest, ..record })
     }
 }
+
+/// What a star beside a figure says.
+pub(super) const SHARED: &str =
+    "another thread had a part of the core meanwhile: another guest's, or one of this machine";
 
 /// How the figures are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,24 +180,30 @@ impl Report {
         let mut table = String::new();
         writeln!(
             table,
-            "one thread on core {}, TSC {:.2} GHz; the floor is not in the path",
+            "one thread on core {}, TSC {:.2} GHz; the floor is not in the path; VPP and the ratio to it: with the sink",
             self.core, self.ticks_per_nanosecond
         )?;
         writeln!(
             table,
-            "{:<28} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}",
-            "scenario", "Mpps", "floor ns", "path ns", "clocks", "VPP", "ratio"
+            "{:<28} {:>9} {:>9} {:>9} {:>7} {:>8} {:>6} {:>6}",
+            "scenario", "Mpps", "floor ns", "path ns", "ticks", "cycles", "VPP", "ratio"
         )?;
         for record in &self.records {
             write!(
                 table,
-                "{:<28} {:>9.2} {:>9.2} {:>9.2} {:>7.1}",
-                record.name, record.mpps, record.floor_ns, record.path_ns, record.path_clocks
+                "{:<28} {:>9.2} {:>9.2} {:>9.2} {:>7.1} {:>7}{}",
+                record.name,
+                record.mpps,
+                record.floor_ns,
+                record.path_ns,
+                record.path_ticks,
+                record.path_cycles.map_or(String::new(), |cycles| format!("{cycles:.1}")),
+                record.mark()
             )?;
-            if let Some(vpp) = record.vpp {
-                write!(table, " {vpp:>6} {:>6.2}", record.path_clocks / f64::from(vpp))?;
+            if let (Some(vpp), Some(ratio)) = (record.vpp, record.ratio()) {
+                write!(table, " {vpp:>6} {ratio:>6.2}")?;
             }
-            if let Some(lowest) = record.lowest_clocks {
+            if let Some(lowest) = record.lowest_cycles {
                 write!(table, "   lowest {lowest:.1}")?;
             }
             if let (Some(deviation), Some(difference)) = (record.mpps_deviation, record.difference_percent) {
@@ -194,7 +212,11 @@ impl Report {
             if let Some(gbit) = record.gbit_per_second {
                 write!(table, "   {gbit:.1} Gbit/s of payload, for each segment of 64 KiB")?;
             }
+            table.truncate(table.trim_end().len());
             table.push('\n');
+        }
+        if self.records.iter().any(|record| record.core_shared == Some(true)) {
+            writeln!(table, "* {SHARED}")?;
         }
         Ok(table)
     }

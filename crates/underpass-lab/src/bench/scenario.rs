@@ -69,7 +69,7 @@ pub fn set_key() -> String {
 pub struct Scenario {
     /// What it is called on the command line.
     pub name: String,
-    /// What VPP needs for it, in clocks of the TSC: the best of a range.
+    /// What VPP v26.06 takes for it, in cycles of the core, its sink with it; docs/performance.md says how that was measured.
     pub vpp: Option<u32>,
     /// The lines that configure it, run by the real tools.
     pub config: String,

@@ -52,14 +52,14 @@ pub fn scenarios() -> Vec<Scenario> {
         })
     };
     vec![
-        encap4("ipip-encap", Some(65), into("ipip", "", to4), |_, inner| (wire::IPV4, inner.to_vec())),
-        decap4("ipip-decap", Some(149), out_of("ipip", &[out4]), |_, inner| (wire::IPV4, inner.to_vec())),
-        encap6("sit-encap", Some(97), into("sit", "", to6), |_, inner| (wire::IPV6, inner.to_vec())),
-        decap6("sit-decap", Some(181), out_of("sit", &[out6]), |_, inner| (wire::IPV6, inner.to_vec())),
-        encap4("gre-encap", Some(79), into("gre", "", to4), |_, inner| (GRE, gre(inner, None))),
-        encap6("gre-encap-ip6", Some(82), into("gre", "", to6), |_, inner| (GRE, gre(inner, None))),
-        decap4("gre-decap", Some(92), out_of("gre", &[out4]), |_, inner| (GRE, gre(inner, None))),
-        decap6("gre-decap-ip6", Some(132), out_of("gre", &[out6]), |_, inner| (GRE, gre(inner, None))),
+        encap4("ipip-encap", Some(113), into("ipip", "", to4), |_, inner| (wire::IPV4, inner.to_vec())),
+        decap4("ipip-decap", Some(272), out_of("ipip", &[out4]), |_, inner| (wire::IPV4, inner.to_vec())),
+        encap6("sit-encap", Some(187), into("sit", "", to6), |_, inner| (wire::IPV6, inner.to_vec())),
+        decap6("sit-decap", None, out_of("sit", &[out6]), |_, inner| (wire::IPV6, inner.to_vec())),
+        encap4("gre-encap", Some(139), into("gre", "", to4), |_, inner| (GRE, gre(inner, None))),
+        encap6("gre-encap-ip6", None, into("gre", "", to6), |_, inner| (GRE, gre(inner, None))),
+        decap4("gre-decap", Some(164), out_of("gre", &[out4]), |_, inner| (GRE, gre(inner, None))),
+        decap6("gre-decap-ip6", None, out_of("gre", &[out6]), |_, inner| (GRE, gre(inner, None))),
         encap4("gre-key-csum-encap", None, into("gre", "key 7 csum", to4), |_, inner| {
             (GRE, gre(inner, Some(KEY)))
         }),
