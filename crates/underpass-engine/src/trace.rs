@@ -13,6 +13,8 @@ pub enum Event {
     Received(PortId),
     /// Looked up: the address, and the action that was found, if any.
     Lookup(IpAddr, Option<ActionId>),
+    /// A policy rule of this preference decides its look-up: the last one with a selector, or one before it.
+    Rule(u32),
     /// Had this MPLS label, and what that leads to, if anywhere.
     Label(u32, Option<LabelAction>),
     /// Went through an SRv6 behaviour, by its name.

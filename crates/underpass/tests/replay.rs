@@ -165,6 +165,21 @@ fn traced(config: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Where policy rules have selectors, the one that decides is told, and the table that it leads to.
+#[test]
+fn a_trace_tells_the_rule() {
+    let rules =
+        "ip -6 rule add pref 200 to 2001:db8::/32 lookup 99\nip -6 rule add pref 300 from fd00::3 prohibit\n";
+    let config = FORWARDING.replace("via fd01::2", "via fd01::2 table 99");
+    let told = traced(&format!("{config}{rules}"));
+    let decided = "  rule 200 decides\n  look up 2001:db8::1 in table 99, 2001:db8::/32 → to dev p1";
+    assert!(told.contains(decided), "{told}");
+    let told = traced(&format!("{config}{rules}ip -6 rule add pref 100 from fd00::/16 prohibit\n"));
+    assert!(told.contains("  rule 100 decides\n") && told.contains("dropped: prohibited"), "{told}");
+    // Of a router without such rules none is told.
+    assert!(!traced(FORWARDING).contains("rule"), "{told}");
+}
+
 /// Labels and segments are told by their values, in the order in which they are met.
 #[test]
 fn a_trace_tells_labels_and_segments() {

@@ -147,6 +147,7 @@ impl Rule {
             (family.address(prefix.bits), prefix.len)
         };
         underpass_engine::tables::Rule {
+            priority: self.priority,
             source: prefix(self.source),
             destination: prefix(self.destination),
             protocol: Some(self.ip_protocol).filter(|&protocol| protocol != 0),

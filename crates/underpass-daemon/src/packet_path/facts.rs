@@ -26,6 +26,9 @@ pub struct Facts {
     /// The address that was looked up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// The preference of the policy rule that decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u32>,
     /// The table of the route that was found, if there is no doubt which it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
@@ -80,6 +83,7 @@ impl Facts {
                     (facts.table, facts.prefix) = (Some(route.table), Some(route.prefix.to_string()));
                 }
             }
+            Event::Rule(priority) => facts.rule = Some(*priority),
             Event::Label(label, action) => {
                 facts.label = Some(*label);
                 facts.label_action(names, *action);
@@ -231,6 +235,7 @@ mod tests {
                 Event::Lookup("2001:db8::1".parse().unwrap(), None),
                 serde_json::json!({ "address": "2001:db8::1", "found": "none" }),
             ),
+            (Event::Rule(100), serde_json::json!({ "rule": 100 })),
             (Event::Label(100, None), serde_json::json!({ "label": 100, "found": "none" })),
             (Event::Behaviour("End.DX4"), serde_json::json!({ "behaviour": "End.DX4" })),
             (

@@ -37,6 +37,11 @@ fn link_name(names: &[LinkName], link: LinkId) -> &str {
     names.iter().find(|known| known.id == link).map_or("?", |known| &known.name)
 }
 
+/// A frame in words.
+pub fn frame(bytes: &[u8]) -> String {
+    describe::Frame(bytes).to_string()
+}
+
 /// What a step says of the packet itself, whose headers are then those that still stand; empty where it says nothing.
 pub fn packet(event: &Event, packet: &Packet) -> String {
     let bytes = packet.bytes();
@@ -65,6 +70,7 @@ pub fn word(event: &Event) -> &'static str {
     match event {
         Event::Received(_) => "received",
         Event::Lookup(..) => "lookup",
+        Event::Rule(_) => "rule",
         Event::Label(..) => "label",
         Event::Behaviour(_) => "behaviour",
         Event::Headend(..) => "headend",
@@ -105,6 +111,7 @@ pub fn line(event: &Event, shown: &str, names: &Names<'_>) -> String {
             }
             None => format!("look up {address} → a route that is gone"),
         },
+        Event::Rule(priority) => format!("rule {priority} decides"),
         Event::Label(label, action) => format!("label {label} → {}", label_action(names, *action)),
         Event::Behaviour(name) => format!("{name}: {shown}"),
         Event::Headend(name, length) => format!("{name}, {length} bytes of headers: {shown}"),

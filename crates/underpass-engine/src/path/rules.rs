@@ -56,7 +56,11 @@ pub(crate) fn look_slow<const COUNT: bool, T: Trace>(
     if meta.is(BEHIND_SID) && address.is_ipv6() {
         selectors.take_next_header(meta.packet.bytes());
     }
-    match selectors.find(view, id, address) {
+    let (rule, found) = selectors.decide(view, id, address);
+    if let Some(priority) = rule {
+        trace.step(Event::Rule(priority), &meta.packet);
+    }
+    match found {
         Ok(found) => {
             trace.step(Event::Lookup(address, found), &meta.packet);
             found.map_or(Verdict::error(DropReason::NoRoute, IcmpError::NoRoute), Verdict::Act)
@@ -207,7 +211,17 @@ impl Selectors {
     /// # Errors
     /// The rule that it ends at.
     fn find(&self, view: &View<'_>, id: LookupId, address: IpAddr) -> Result<Option<ActionId>, Discard> {
-        let Some(lookup) = view.lookup(id) else { return Ok(None) };
+        self.decide(view, id, address).1
+    }
+
+    /// The same, and the preference of the rule that decided, if that is the last one with a selector or one before it.
+    fn decide(
+        &self,
+        view: &View<'_>,
+        id: LookupId,
+        address: IpAddr,
+    ) -> (Option<u32>, Result<Option<ActionId>, Discard>) {
+        let Some(lookup) = view.lookup(id) else { return (None, Ok(None)) };
         let rules = if address.is_ipv4() { &lookup.rules4 } else { &lookup.rules6 };
         let mut next = 0;
         while let Some(rule) = rules.get(next) {
@@ -218,7 +232,7 @@ impl Selectors {
             let found = match &rule.then {
                 RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
                 RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
-                RuleAction::Discard(discard) => return Err(*discard),
+                RuleAction::Discard(discard) => return (Some(rule.priority), Err(*discard)),
                 RuleAction::Act(action) => Some(*action),
                 // Only forwards, so that there is an end.
                 RuleAction::Goto(place) => {
@@ -228,13 +242,14 @@ impl Selectors {
                 RuleAction::Nop => None,
             };
             if found.is_some() {
-                return Ok(found);
+                return (Some(rule.priority), Ok(found));
             }
         }
-        Ok(match address {
+        let found = match address {
             IpAddr::V4(_) => lookup.fibs4.iter().find_map(|fib| in_fib4(view, *fib, address)),
             IpAddr::V6(_) => lookup.fibs6.iter().find_map(|fib| in_fib6(view, *fib, address)),
-        })
+        };
+        (None, Ok(found))
     }
 
     fn match_rule(&self, rule: &Rule) -> bool {

@@ -23,6 +23,8 @@ pub struct Lookup {
 /// A policy rule with a selector (`ip rule`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
+    /// Its preference (`ip rule add pref`), by which those who follow packets know it.
+    pub priority: u32,
     /// Source prefix: address and length. Length 0 matches all.
     pub source: (IpAddr, u8),
     /// Destination prefix.

@@ -444,6 +444,7 @@ fn errors_quote_the_packet_as_it_came() {
 fn neighbours_are_answered_whatever_rules_there_are() {
     let mut lab = Lab::new();
     let all = |any: IpAddr, then| Rule {
+        priority: 100,
         source: (any, 0),
         destination: (any, 0),
         protocol: None,

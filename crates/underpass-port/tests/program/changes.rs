@@ -177,6 +177,7 @@ impl Router {
             _ => ([b4, a4].into(), [b6].into()),
         };
         let any = |address: IpAddr, then| Rule {
+            priority: 100,
             source: (address, 0),
             destination: (address, 0),
             protocol: Some(protocol::TCP),
