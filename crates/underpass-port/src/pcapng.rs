@@ -32,8 +32,10 @@ pub struct Frame<'a> {
     pub left: bool,
     /// When.
     pub time: Nanoseconds,
-    /// From the Ethernet header on.
+    /// From the Ethernet header on, or as much of it as is known.
     pub bytes: &'a [u8],
+    /// How long it was.
+    pub len: u32,
     /// What is to be said of it.
     pub comment: &'a str,
 }
@@ -69,7 +71,7 @@ impl<W: Write> Writer<W> {
         let block = EnhancedPacketBlock {
             interface_id,
             timestamp: Duration::from_nanos(frame.time),
-            original_len: frame.bytes.len() as u32,
+            original_len: frame.len,
             data: Cow::Borrowed(frame.bytes),
             options: vec![
                 EnhancedPacketOption::Comment(Cow::Borrowed(cut(frame.comment))),
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn frames_with_comments() {
         let long = "ü".repeat(LONGEST);
-        let frame = |port, left, time, comment| Frame { port, left, time, bytes: &[7; 61], comment };
+        let frame = |port, left, time, comment| Frame { port, left, time, bytes: &[7; 61], len: 70, comment };
         let mut writer = Writer::new(Vec::new(), "underpass").unwrap();
         let written = [
             frame("eth0", false, 1_763_780_000_123_456_789, "in by eth0\nno route"),
@@ -157,7 +159,7 @@ mod tests {
         for (read, written) in frames.iter().zip(&written) {
             assert_eq!(names[read.interface_id as usize], written.port);
             assert_eq!(read.timestamp.as_nanos() as u64, written.time);
-            assert_eq!(read.data, written.bytes);
+            assert_eq!((&*read.data, read.original_len), (written.bytes, 70));
             let flags = EnhancedPacketOption::Flags(if written.left { 2 } else { 1 });
             assert!(read.options.contains(&flags));
             let [EnhancedPacketOption::Comment(comment), ..] = &read.options[..] else { panic!("{read:?}") };

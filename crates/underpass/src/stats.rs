@@ -1,5 +1,6 @@
 //! `underpass stats`: what a running router has counted.
 
+mod drops;
 mod rates;
 
 use std::{
@@ -16,7 +17,10 @@ use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 use underpass_daemon::{
     launch,
-    live::{MplsStats, Stats},
+    live::{
+        MplsStats, Stats,
+        drops::{self as dropped, Dropped},
+    },
     query::answer,
 };
 
@@ -29,6 +33,8 @@ use underpass_daemon::output;
   underpass stats
   underpass stats --json
   underpass stats mpls 100
+  underpass stats drops
+  underpass stats drops no-route --write no-route.pcapng
   ip netns exec r1 underpass stats --watch")]
 pub struct Args {
     /// The router's socket [default: as for `underpass exec`]
@@ -52,6 +58,15 @@ enum What {
         #[arg(value_parser = clap::value_parser!(u32).range(0..1 << 20))]
         label: Option<u32>,
     },
+    /// Show why packets were dropped, by which port they had come in, and the last packet of each reason
+    Drops {
+        /// Only this reason
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(dropped::reasons()), hide_possible_values = true)]
+        reason: Option<String>,
+        /// Write the last packet of each reason, up to 160 bytes of it
+        #[arg(short, long, value_name = "FILE.pcapng", conflicts_with = "watch")]
+        write: Option<PathBuf>,
+    },
 }
 
 /// How often `--watch` looks.
@@ -60,13 +75,27 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Asks and prints.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let socket = launch::chosen_socket(args.socket.as_deref())?;
-    match args.what {
+    match &args.what {
         None => show(args, || answer(&socket, ""), table),
+        Some(What::Drops { reason, write }) => {
+            let ask = || {
+                let text = answer(&socket, "drops")?;
+                let mut all: Vec<Dropped> = serde_json::from_str(&text).context("the router's answer")?;
+                if let Some(only) = reason {
+                    all.retain(|drop| drop.reason == *only);
+                }
+                if let Some(path) = write {
+                    drops::write(&all, path)?;
+                }
+                Ok(serde_json::to_string(&all)? + "\n")
+            };
+            show(args, ask, drops::table)
+        }
         Some(What::Mpls { label }) => {
             let question = label.map_or("mpls".to_owned(), |label| format!("mpls {label}"));
             let ask = || {
                 let text = answer(&socket, &question)?;
-                if let Some(label) = label {
+                if let &Some(label) = label {
                     let stats: MplsStats = serde_json::from_str(&text).context("the router's answer")?;
                     ensure!(!stats.labels.is_empty(), "label {label} has no route: `ip -f mpls route show`");
                 }

@@ -1,6 +1,7 @@
 //! `underpass trace`: packets on their way through a running router.
 
 mod libpcap;
+mod summary;
 
 use std::{
     fmt::Write as _,
@@ -28,10 +29,13 @@ use underpass_daemon::{
         trace::{Message, PacketPath, Request},
         trace_path,
     },
+    output,
     query::unreachable,
     seconds::seconds,
 };
 use underpass_port::pcapng;
+
+use summary::Summary;
 
 /// Follow packets through a running router, step by step.
 ///
@@ -46,6 +50,7 @@ use underpass_port::pcapng;
   underpass trace --drops --time 10
   underpass trace --port eth0 --write out.pcapng 'tcp port 443'
   underpass trace --write - udp | wireshark -k -i -
+  underpass trace --drops --summary --time 10 --rate 10000      # by port, table and prefix
   underpass trace --json icmp | jq .dropped")]
 pub struct Args {
     /// Which packets to trace
@@ -72,6 +77,9 @@ pub struct Args {
     /// Print one JSON document per packet
     #[arg(long)]
     json: bool,
+    /// Print at the end how many packets took which way, by port, rule, table, prefix and what became of them
+    #[arg(long)]
+    summary: bool,
     /// The router's socket [default: as for `underpass exec`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -127,6 +135,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let plural = if show.packets == 1 { "" } else { "s" };
+    if let Some(summary) = &show.summary {
+        output::print(&if args.json { summary.json()? } else { summary.table() })?;
+    }
     eprintln!("{} packet{plural} followed, {missed} more matched", show.packets);
     if !ended {
         bail!("the router has gone");
@@ -181,6 +192,8 @@ struct Show {
     json: bool,
     capture: Option<pcapng::Writer<BufWriter<Box<dyn Write>>>>,
     packets: u64,
+    /// In place of each.
+    summary: Option<Summary>,
 }
 
 impl Show {
@@ -199,7 +212,11 @@ impl Show {
             Ok(pcapng::Writer::new(BufWriter::new(out), program)?)
         };
         let capture = args.write.as_ref().map(open).transpose()?;
-        Ok(Self { text: !to_stdout, json: args.json, capture, packets: 0 })
+        if to_stdout && args.summary {
+            bail!("--summary and --write - both go to standard output");
+        }
+        let summary = args.summary.then(Summary::default);
+        Ok(Self { text: !to_stdout && summary.is_none(), json: args.json, capture, packets: 0, summary })
     }
 
     fn done(&self, count: Option<u64>) -> bool {
@@ -208,6 +225,9 @@ impl Show {
 
     fn packet_path(&mut self, packet_path: &PacketPath) -> io::Result<()> {
         self.packets += 1;
+        if let Some(summary) = &mut self.summary {
+            summary.add(packet_path);
+        }
         let text = words(packet_path);
         if self.text {
             let mut out = io::stdout().lock();
@@ -227,6 +247,7 @@ impl Show {
                 port: &frame.port,
                 left: frame.left,
                 time: packet_path.time + frame.after,
+                len: bytes.len() as u32,
                 bytes: &bytes,
                 comment: &format!("{way}: {}", text.trim_end()),
             })?;

@@ -50,6 +50,11 @@ impl Accounts {
         &self.last
     }
 
+    /// The last ones, by the workers' numbers.
+    pub fn last(&self) -> &[Account] {
+        &self.last
+    }
+
     fn take(&mut self, account: Account) {
         if let (Some(last), Some(asked)) =
             (self.last.get_mut(account.number), self.asked.get_mut(account.number))

@@ -9,9 +9,11 @@ mod attach;
 mod back;
 mod descriptors;
 mod device;
+pub mod drops;
 mod events;
 mod fast;
 mod filters;
+pub mod hex;
 mod host;
 mod inside;
 mod keeping;
@@ -168,6 +170,8 @@ struct Live {
     /// By what FRR programs the router.
     fpm: Option<Fpm>,
     keeping: Keeping,
+    /// What packets are followed, for each who follows some.
+    traced: Vec<Arc<tracer::Spec>>,
 }
 
 /// Runs the router until one of `signals`, which must be blocked in every thread, ends it; FRR programs it
@@ -232,6 +236,7 @@ pub fn run(
         listening,
         fpm,
         keeping: Keeping::new(state),
+        traced: Vec::new(),
     };
     // The device of the host is there when the kernel has reported it.
     live.catch_up();
@@ -375,15 +380,20 @@ impl Live {
                 let _ = to.send(self.workers.len());
             }
             Question::Trace(what, to) => {
-                let all = self.trace_only(&what.0).err();
+                self.traced.push(Arc::clone(&what.0));
+                let all = self.trace_only().err();
                 self.router.set_aside(true);
-                self.workers.iter().for_each(|worker| worker.order(Order::Trace(Some(what.clone()))));
+                self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
                 let _ = to.send(all);
             }
-            Question::TraceNoMore => {
-                self.router.set_aside(false);
-                self.attachments.fast().trace_no_more();
-                self.workers.iter().for_each(|worker| worker.order(Order::Trace(None)));
+            Question::TraceNoMore(spec) => {
+                self.traced.retain(|other| !Arc::ptr_eq(other, &spec));
+                match self.trace_only() {
+                    Ok(()) => {}
+                    Err(why) => tracing::debug!("workers get all packets while some are followed: {why}"),
+                }
+                self.router.set_aside(!self.traced.is_empty());
+                self.workers.iter().for_each(|worker| worker.order(Order::TraceNoMore(Arc::clone(&spec))));
             }
             Question::Saved(to) => {
                 let _ = to.send(saved(&self.router, self.fpm.as_ref()));
@@ -399,11 +409,17 @@ impl Live {
         Ok(())
     }
 
-    /// Has the kernel carry what is not to be traced.
+    /// Has the kernel carry what is not to be traced, where one alone follows packets.
     ///
     /// # Errors
     /// Why it does not.
-    fn trace_only(&mut self, spec: &tracer::Spec) -> Result<(), String> {
+    fn trace_only(&mut self) -> Result<(), String> {
+        self.attachments.fast().trace_no_more();
+        let spec = match self.traced.as_slice() {
+            [] => return Ok(()),
+            [spec] => Arc::clone(spec),
+            _ => return Err("others follow packets, too".to_owned()),
+        };
         let ports: Vec<(u32, PortId)> =
             self.attachments.drivers().map(|(index, port, _)| (index, port)).collect();
         let index = |port| ports.iter().find(|of| of.1 == port).map(|of| of.0);

@@ -21,6 +21,7 @@ pub fn offline(router: &Router, topic: Topic) -> Answer {
         Topic::All => Answer::All(Box::new(offline_stats(router))),
         Topic::Mpls(label) => Answer::Mpls(mpls(router, label)),
         Topic::State => Answer::State(Box::new(state(router, offline_stats(router), &[]))),
+        Topic::Drops => Answer::Drops(Vec::new()),
     }
 }
 

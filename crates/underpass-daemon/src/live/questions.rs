@@ -24,6 +24,7 @@ use underpass_control::{Matched, RequestError};
 use underpass_engine::tables::{ActionId, Reader, Tables};
 
 use super::{
+    drops::Dropped,
     state::State,
     stats::{Mpls, Stats, Topic},
     trace,
@@ -75,6 +76,8 @@ pub enum Answer {
     Mpls(Mpls),
     /// To [`Topic::State`].
     State(Box<State>),
+    /// To [`Topic::Drops`].
+    Drops(Vec<Dropped>),
 }
 
 /// Questions and orders to the control thread.
@@ -83,11 +86,11 @@ pub enum Question {
     Stats(Topic, Sender<Answer>),
     /// Which links there are.
     Links(Sender<Vec<LinkName>>),
-    /// Let the workers follow packets. The answer: why the kernel carries no packets meanwhile, if it is not only those that
-    /// match.
-    Trace((Arc<Spec>, SyncSender<Seen>), Sender<Option<String>>),
-    /// Let them follow no more.
-    TraceNoMore,
+    /// Let the workers follow packets for somebody more. The answer: why the kernel carries no packets meanwhile, if it is not
+    /// only those that match.
+    Trace((Arc<Spec>, SyncSender<Arc<Seen>>), Sender<Option<String>>),
+    /// Let them follow none for who asked for these; nothing if that is done.
+    TraceNoMore(Arc<Spec>),
     /// Which routes look-ups of these addresses have found, that have ended in these actions; a list for each.
     Matched(Vec<(IpAddr, ActionId)>, Sender<Vec<Vec<Matched>>>),
     /// How many workers there are.

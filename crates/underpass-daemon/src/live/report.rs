@@ -22,16 +22,23 @@ impl Live {
             Topic::All => Answer::All(Box::new(self.stats())),
             Topic::Mpls(label) => Answer::Mpls(model::mpls(&self.router, label)),
             Topic::State => Answer::State(Box::new(self.state())),
+            Topic::Drops => Answer::Drops(self.drops()),
         }
     }
 
-    pub(super) fn stats(&mut self) -> Stats {
-        let workers = &self.workers;
-        let accounts = self.accounts.collect(|number, to| {
+    /// What the workers say of themselves.
+    pub(super) fn collect_accounts(&mut self) -> &[Account] {
+        let Self { workers, accounts, .. } = self;
+        accounts.collect(|number, to| {
             if let Some(worker) = workers.get(number) {
                 worker.order(Order::Account(to));
             }
-        });
+        })
+    }
+
+    pub(super) fn stats(&mut self) -> Stats {
+        self.collect_accounts();
+        let accounts = self.accounts.last();
         let mut tallies = tallies(accounts);
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in
@@ -113,28 +120,32 @@ impl Live {
     }
 }
 
-/// What the ports of a worker have dropped, each reason by its name.
-fn named(tally: &Tally) -> [(&'static str, u64); 6] {
+/// Why ports drop packets by themselves.
+pub(super) const PORT_REASONS: [&str; 6] =
+    ["no-buffer", "malformed", "queue-full", "too-long", "send-error", "kernel"];
+
+/// How often the ports of a worker have, in the same order.
+fn counts(tally: &Tally) -> [u64; PORT_REASONS.len()] {
     [
-        ("no-buffer", tally.no_buffer),
-        ("malformed", tally.malformed),
-        ("queue-full", tally.queue_full),
-        ("too-long", tally.too_long),
-        ("send-error", tally.send_errors),
-        ("kernel", tally.kernel_drops),
+        tally.no_buffer,
+        tally.malformed,
+        tally.queue_full,
+        tally.too_long,
+        tally.send_errors,
+        tally.kernel_drops,
     ]
 }
 
 /// Drops by reason, segments cut, segments put to others.
-type Tallied = (BTreeMap<String, u64>, u64, u64);
+pub(super) type Tallied = (BTreeMap<String, u64>, u64, u64);
 
-fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
+pub(super) fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
     let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
     for (port, tally) in accounts.iter().flat_map(|account| &account.ports) {
         let (drops, cut, coalesced) = sums.entry(*port).or_default();
         *cut += tally.cut;
         *coalesced += tally.coalesced;
-        for (reason, count) in named(tally) {
+        for (reason, count) in PORT_REASONS.into_iter().zip(counts(tally)) {
             *drops.entry(reason.to_owned()).or_default() += count;
         }
     }

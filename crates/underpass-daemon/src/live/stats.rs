@@ -193,6 +193,8 @@ pub enum Topic {
     Mpls(Option<u32>),
     /// [`State`](super::state::State).
     State,
+    /// [`Dropped`](super::drops::Dropped), a list.
+    Drops,
 }
 
 impl Topic {
@@ -201,6 +203,7 @@ impl Topic {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             [] => Some(Self::All),
             ["state"] => Some(Self::State),
+            ["drops"] => Some(Self::Drops),
             ["mpls"] => Some(Self::Mpls(None)),
             ["mpls", label] => Some(Self::Mpls(Some(label.parse().ok()?))),
             _ => None,
@@ -230,6 +233,7 @@ mod tests {
         for (line, topic) in [
             ("", Some(Topic::All)),
             ("state", Some(Topic::State)),
+            ("drops", Some(Topic::Drops)),
             ("mpls", Some(Topic::Mpls(None))),
             (" mpls  100 ", Some(Topic::Mpls(Some(100)))),
             ("mpls -1", None),

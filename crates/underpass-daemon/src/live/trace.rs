@@ -1,7 +1,7 @@
 //! Packets that are followed on their paths, for `underpass trace` at a socket beside the router's own.
 //!
 //! A client writes one line of JSON, a [`Request`], and gets lines of JSON, each a [`Message`], until it shuts down
-//! its end of the connection or is gone. One client at a time.
+//! its end of the connection or is gone. Several clients at a time.
 
 use std::{
     io::{self, Write},
@@ -11,7 +11,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     sync::{
-        Arc, Mutex, TryLockError,
+        Arc, Mutex, PoisonError,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
@@ -36,8 +36,9 @@ use underpass_engine::{
 };
 
 use super::{
+    hex::{bytes, hex},
     questions::{PATIENCE, Question, Questions, first_line},
-    tracer::{FOLLOWED, Seen, Spec},
+    tracer::{FOLLOWED, Seen, Spec, WATCHERS},
 };
 use crate::{
     limits::patiently,
@@ -147,22 +148,15 @@ pub struct Frame {
 impl Frame {
     /// The bytes. `None`: these are no hexadecimal digits.
     pub fn bytes(&self) -> Option<Vec<u8>> {
-        let pairs = self.hex.as_bytes().chunks(2);
-        pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+        bytes(&self.hex)
     }
-}
-
-/// Two digits a byte.
-fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 /// The daemon's end of following.
 pub struct Following {
     questions: Questions,
     tables: Arc<Tables>,
-    /// Held by whoever follows.
+    /// Held by whoever puts a path in words.
     watcher: Mutex<Reader>,
 }
 
@@ -172,12 +166,17 @@ impl Following {
         Arc::new(Self { questions, tables, watcher: Mutex::new(watcher) })
     }
 
-    /// Answers those who connect, each in a thread of its own: whoever comes second is to hear why that is refused.
+    /// Answers those who connect, each in a thread of its own.
     pub fn listen(self: Arc<Self>, listener: &UnixListener) {
         let clients = Arc::new(AtomicUsize::new(0));
         for connection in patiently(listener.incoming(), "somebody who wants to follow packets") {
             // Nobody fills the process with threads.
-            if clients.load(Acquire) >= 8 {
+            if clients.load(Acquire) >= WATCHERS {
+                let why = format!("{WATCHERS} others follow packets of this router");
+                // It may have gone already.
+                let _ = connection
+                    .set_write_timeout(Some(PATIENCE))
+                    .and_then(|()| send(&connection, &Message::Refused(why)));
                 continue;
             }
             clients.fetch_add(1, Relaxed);
@@ -208,13 +207,6 @@ impl Following {
     }
 
     fn follow(&self, connection: &UnixStream) -> Result<(), Refused> {
-        let mut watcher = match self.watcher.try_lock() {
-            Ok(watcher) => watcher,
-            Err(TryLockError::WouldBlock) => {
-                return Err(Refused::Why("somebody else follows packets of this router".to_owned()));
-            }
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        };
         let request: Request = serde_json::from_str(&first_line(connection, REQUEST, PATIENCE)?)
             .map_err(|error| Refused::Why(error.to_string()))?;
         let mut names = self.questions.query(Question::Links)?;
@@ -228,7 +220,7 @@ impl Following {
             all.map_or(Ok(()), |why| send(connection, &Message::NoFastPath(why)))
         });
         if let Err(error) = started {
-            self.questions.send(Question::TraceNoMore)?;
+            self.questions.send(Question::TraceNoMore(spec))?;
             return Err(error.into());
         }
 
@@ -249,7 +241,10 @@ impl Following {
                     (names, named) = (self.questions.query(Question::Links).unwrap_or(names), now);
                 }
                 number += 1;
-                let packet_path = self.describe(number, packet_path, &names, &mut watcher);
+                let mut packet_path = self.describe(number, &packet_path, &names);
+                if !spec.frames {
+                    packet_path.frames.clear();
+                }
                 if let Err(error) = send(connection, &Message::PacketPath(Box::new(packet_path))) {
                     break Err(error);
                 }
@@ -266,11 +261,10 @@ impl Following {
             }
             if end.is_none() && has_left(connection) {
                 end = Some(now + LAST);
-                self.questions.send(Question::TraceNoMore)?;
+                self.questions.send(Question::TraceNoMore(Arc::clone(&spec)))?;
             }
         };
-        watcher.idle();
-        self.questions.send(Question::TraceNoMore)?;
+        self.questions.send(Question::TraceNoMore(Arc::clone(&spec)))?;
         told?;
         if end.is_none() {
             return Err(Refused::Why("the router has gone".to_owned()));
@@ -288,7 +282,7 @@ impl Following {
         self.questions.query(|to| Question::Matched(looked_up.to_vec(), to)).unwrap_or_default()
     }
 
-    fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> PacketPath {
+    fn describe(&self, packet: u64, seen: &Seen, names: &[LinkName]) -> PacketPath {
         let port = |port: PortId| port_name(names, port).to_owned();
         let mut packet_path = PacketPath {
             packet,
@@ -308,6 +302,7 @@ impl Following {
             let place = looked_up.iter().position(|known| *known == (address, action));
             place.and_then(|place| matched.get(place)).cloned().unwrap_or_default()
         };
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let guard = watcher.enter();
             let told = Names { tables: &self.tables, guard: &guard, names, routes: &routes };
@@ -320,6 +315,7 @@ impl Following {
         }
         // What only this has looked at must not keep memory from being freed.
         watcher.idle();
+        drop(watcher);
         for step in &seen.steps {
             match step.event {
                 Event::Sent(by) => packet_path.sent.push(port(by)),

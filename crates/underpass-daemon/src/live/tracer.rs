@@ -1,4 +1,4 @@
-//! What a worker does for somebody who follows packets: it picks those that a filter takes as they come in, and notes
+//! What a worker does for those who follow packets: it picks those that a filter of one of them takes as they come in, and notes
 //! the steps of their paths until they have left, been delivered or been dropped.
 //!
 //! A packet that is followed has a number in its [`Tag`](underpass_engine::buffer::Tag), and so has what is made of it:
@@ -24,8 +24,10 @@ use underpass_engine::{
 
 use crate::packet_path;
 
-/// Packets of a worker that are followed or wait to be shown, at a time.
+/// Packets of a worker that are followed, at a time; and those that wait to be shown to one who follows.
 pub const FOLLOWED: usize = 256;
+/// How many may follow packets of a router at a time.
+pub const WATCHERS: usize = 8;
 /// Steps that are kept of a path, and frames: what goes round in circles has many.
 const STEPS: usize = 128;
 const FRAMES: usize = 64;
@@ -34,7 +36,7 @@ const FORGOTTEN: u64 = 10_000_000_000;
 /// Bits of a packet's number that say its place; the others tell it from those that were there before.
 const PLACE: u32 = FOLLOWED.trailing_zeros();
 
-/// Which packets are followed, for all workers; and what became of those that should have been.
+/// Which packets somebody follows, for all workers; and what became of those that should have been.
 #[derive(Debug)]
 pub struct Spec {
     /// All packets, if there is none.
@@ -54,7 +56,7 @@ pub struct Spec {
 }
 
 /// A step of a path.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Step {
     /// Nanoseconds since the packet came in.
     pub after: u64,
@@ -65,7 +67,7 @@ pub struct Step {
 }
 
 /// A frame as it came in or left.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Frame {
     /// Nanoseconds since the packet came in.
     pub after: u64,
@@ -78,7 +80,7 @@ pub struct Frame {
 }
 
 /// A packet's path, as far as it went.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Seen {
     /// The worker.
     pub worker: usize,
@@ -94,9 +96,25 @@ pub struct Seen {
     pub ended: bool,
 }
 
+/// Somebody who follows packets.
+struct Watcher {
+    spec: Arc<Spec>,
+    sink: SyncSender<Arc<Seen>>,
+    limiter: Limiter,
+}
+
+/// Those who follow a packet, by their places: a bit each.
+type Watchers = u8;
+
+const _: () = assert!(WATCHERS <= Watchers::BITS as usize);
+
 /// A path that goes on.
 struct Followed {
     number: u32,
+    /// Who follows it.
+    by: Watchers,
+    /// Whether one of them wants the frames.
+    frames: bool,
     /// When the packet came in, and its last step was, by the worker's clock.
     began: u64,
     last: u64,
@@ -109,15 +127,13 @@ struct Followed {
 
 /// A worker's part of following.
 pub struct Tracer {
-    spec: Arc<Spec>,
-    sink: SyncSender<Seen>,
+    watchers: [Option<Watcher>; WATCHERS],
     worker: usize,
     places: Vec<Option<Followed>>,
     /// Places that are taken.
     taken: Vec<usize>,
     /// Places that are free.
     free: Vec<usize>,
-    limiter: Limiter,
     /// The number of the packet that was followed last, without its place.
     last: u32,
     /// By the worker's clock.
@@ -128,11 +144,9 @@ pub struct Tracer {
 
 impl Tracer {
     /// For this worker. `last` is what the tracer before this one gave as [`Tracer::last`].
-    pub fn new(spec: Arc<Spec>, sink: SyncSender<Seen>, worker: usize, last: u32) -> Self {
+    pub fn new(worker: usize, last: u32) -> Self {
         Self {
-            limiter: Limiter::new(spec.rate.into(), spec.rate.min(FOLLOWED as u32).into()),
-            spec,
-            sink,
+            watchers: Default::default(),
             worker,
             places: (0..FOLLOWED).map(|_| None).collect(),
             taken: Vec::new(),
@@ -140,6 +154,46 @@ impl Tracer {
             last,
             now: 0,
             turns: 0,
+        }
+    }
+
+    /// Somebody follows packets from now on; nobody does for whom there is no place, as the end of `sink` says.
+    pub fn add(&mut self, spec: Arc<Spec>, sink: SyncSender<Arc<Seen>>) {
+        if let Some(free) = self.watchers.iter_mut().find(|watcher| watcher.is_none()) {
+            let limiter = Limiter::new(spec.rate.into(), spec.rate.min(FOLLOWED as u32).into());
+            *free = Some(Watcher { spec, sink, limiter });
+        }
+    }
+
+    /// Somebody follows no more: what is still on its way is reported as far as it got. Whether others follow.
+    pub fn remove(&mut self, spec: &Arc<Spec>) -> bool {
+        let is_it = |watcher: &Option<Watcher>| {
+            watcher.as_ref().is_some_and(|watcher| Arc::ptr_eq(&watcher.spec, spec))
+        };
+        if let Some(place) = self.watchers.iter().position(is_it) {
+            self.leave(1 << place);
+            self.watchers[place] = None;
+        }
+        self.watchers.iter().any(Option::is_some)
+    }
+
+    /// Reports to these what is on its way, as far as it got.
+    fn leave(&mut self, these: Watchers) {
+        for place in std::mem::take(&mut self.taken) {
+            let Some(mut packet_path) = self.places.get_mut(place).and_then(Option::take) else { continue };
+            let leaving = packet_path.by & these;
+            packet_path.by &= !these;
+            if leaving != 0 {
+                packet_path.seen.ended = false;
+                self.tell(leaving, Arc::new(packet_path.seen.clone()));
+                packet_path.seen.ended = true;
+            }
+            if packet_path.by == 0 {
+                self.free.push(place);
+            } else if let Some(empty) = self.places.get_mut(place) {
+                *empty = Some(packet_path);
+                self.taken.push(place);
+            }
         }
     }
 
@@ -156,14 +210,31 @@ impl Tracer {
     /// Begins a burst that came in by `port`: picks what is to be followed. Whether its packets are to go step by step.
     pub fn begin(&mut self, port: PortId, burst: &mut Burst, now: u64) -> bool {
         self.turn(now);
-        if self.spec.port.is_none_or(|only| only == port) {
-            for packet in burst.iter_mut() {
-                if self.spec.filter.as_ref().is_none_or(|filter| filter.matches(packet.bytes())) {
-                    self.follow(port, packet);
-                }
+        for packet in burst.iter_mut() {
+            let by = self.who_follows(port, packet);
+            if by != 0 {
+                self.follow(port, packet, by);
             }
         }
         self.follows()
+    }
+
+    /// Those who follow a packet that comes in by a port, and for whom there is room.
+    fn who_follows(&mut self, port: PortId, packet: &Packet) -> Watchers {
+        let mut by = 0;
+        for (place, watcher) in self.watchers.iter_mut().enumerate() {
+            let Some(Watcher { spec, limiter, .. }) = watcher else { continue };
+            let matches = spec.port.is_none_or(|only| only == port)
+                && spec.filter.as_ref().is_none_or(|filter| filter.matches(packet.bytes()));
+            let Some(waiting) = spec.waiting.get(self.worker).filter(|_| matches) else { continue };
+            if waiting.load(Relaxed) < FOLLOWED && !self.free.is_empty() && limiter.allow(self.now) {
+                waiting.fetch_add(1, Relaxed);
+                by |= 1 << place;
+            } else {
+                spec.missed.fetch_add(1, Relaxed);
+            }
+        }
+        by
     }
 
     /// Begins what may move packets on that came in before.
@@ -173,15 +244,8 @@ impl Tracer {
         self
     }
 
-    fn follow(&mut self, port: PortId, packet: &mut Packet) {
-        let Some(waiting) = self.spec.waiting.get(self.worker) else { return };
-        let room = waiting.load(Relaxed) < FOLLOWED && !self.free.is_empty();
-        if !room || !self.limiter.allow(self.now) {
-            self.spec.missed.fetch_add(1, Relaxed);
-            return;
-        }
+    fn follow(&mut self, port: PortId, packet: &mut Packet, by: Watchers) {
         let Some(place) = self.free.pop() else { return };
-        waiting.fetch_add(1, Relaxed);
         // Not 0, whatever the place is.
         self.last = if self.last >= u32::MAX >> PLACE { 1 } else { self.last + 1 };
         let number = self.last << PLACE | place as u32;
@@ -189,12 +253,13 @@ impl Tracer {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let mut seen =
             Seen { worker: self.worker, port, time, steps: Vec::new(), frames: Vec::new(), ended: true };
-        if self.spec.frames {
+        let frames = members(&self.watchers, by).any(|watcher| watcher.spec.frames);
+        if frames {
             seen.frames.push(Frame { after: 0, left: false, port, bytes: packet.bytes().into() });
         }
-        let packet_path = Followed { number, began: self.now, last: self.now, seen, queued: 0, held: None };
+        let (began, last) = (self.now, self.now);
         if let Some(free) = self.places.get_mut(place) {
-            *free = Some(packet_path);
+            *free = Some(Followed { number, by, frames, began, last, seen, queued: 0, held: None });
             self.taken.push(place);
         }
     }
@@ -221,24 +286,38 @@ impl Tracer {
         self.free.push(place);
         let Some(mut packet_path) = self.places.get_mut(place).and_then(Option::take) else { return };
         packet_path.seen.ended = ended;
+        self.tell(packet_path.by, Arc::new(packet_path.seen));
+    }
+
+    /// Reports a path to these.
+    fn tell(&self, by: Watchers, seen: Arc<Seen>) {
         let dropped = |step: &Step| matches!(step.event, Event::Dropped(_) | Event::Icmp(..));
-        let wanted = !self.spec.drops || packet_path.seen.steps.iter().any(dropped);
-        // Nobody listens any more, or there is no room: never a reason to wait.
-        if !wanted || self.sink.try_send(packet_path.seen).is_err() {
-            if let Some(waiting) = self.spec.waiting.get(self.worker) {
-                waiting.fetch_sub(1, Relaxed);
+        for Watcher { spec, sink, .. } in members(&self.watchers, by) {
+            let wanted = !spec.drops || seen.steps.iter().any(dropped);
+            // Nobody listens any more, or there is no room: never a reason to wait.
+            if !wanted || sink.try_send(Arc::clone(&seen)).is_err() {
+                if let Some(waiting) = spec.waiting.get(self.worker) {
+                    waiting.fetch_sub(1, Relaxed);
+                }
+                spec.missed.fetch_add(u64::from(wanted), Relaxed);
             }
-            self.spec.missed.fetch_add(u64::from(wanted), Relaxed);
         }
     }
+}
+
+/// Those of the watchers that bits say.
+fn members(watchers: &[Option<Watcher>; WATCHERS], by: Watchers) -> impl Iterator<Item = &Watcher> {
+    watchers
+        .iter()
+        .enumerate()
+        .filter(move |(place, _)| by >> place & 1 != 0)
+        .filter_map(|(_, watcher)| watcher.as_ref())
 }
 
 /// What is still on its way is reported as far as it got.
 impl Drop for Tracer {
     fn drop(&mut self) {
-        for place in std::mem::take(&mut self.taken) {
-            self.report(place, false);
-        }
+        self.leave(Watchers::MAX);
     }
 }
 
@@ -264,9 +343,10 @@ impl Watch for Tracer {
             Event::Held => packet_path.held = Some(self.turns),
             _ => {}
         }
+        let wants_frames = packet_path.frames;
         let Seen { steps, frames, .. } = &mut packet_path.seen;
         if let Event::Sent(port) = event
-            && self.spec.frames
+            && wants_frames
             && frames.len() < FRAMES
         {
             frames.push(Frame { after, left: true, port, bytes: packet.bytes().into() });
@@ -286,10 +366,21 @@ mod tests {
 
     use super::*;
 
-    fn tracer(rate: u32, drops: bool, room: usize) -> (Tracer, Receiver<Seen>, Arc<Spec>) {
-        // The first byte is 7.
+    fn tracer(rate: u32, drops: bool, room: usize) -> (Tracer, Receiver<Arc<Seen>>, Arc<Spec>) {
+        let mut tracer = Tracer::new(0, 0);
+        let (seen, spec) = add(&mut tracer, 7, (rate, drops, room));
+        (tracer, seen, spec)
+    }
+
+    /// Somebody follows frames whose first byte is this.
+    fn add(
+        tracer: &mut Tracer,
+        first: u32,
+        (rate, drops, room): (u32, bool, usize),
+    ) -> (Receiver<Arc<Seen>>, Arc<Spec>) {
         let number = |code, jt, jf, k| Instruction { code, jt, jf, k };
-        let program = [number(0x30, 0, 0, 0), number(0x15, 0, 1, 7), number(6, 0, 0, 1), number(6, 0, 0, 0)];
+        let program =
+            [number(0x30, 0, 0, 0), number(0x15, 0, 1, first), number(6, 0, 0, 1), number(6, 0, 0, 0)];
         let spec = Arc::new(Spec {
             filter: Some(Filter::new(&program).unwrap()),
             port: Some(PortId(1)),
@@ -300,7 +391,8 @@ mod tests {
             missed: AtomicU64::new(0),
         });
         let (sink, seen) = sync_channel(room);
-        (Tracer::new(Arc::clone(&spec), sink, 0, 0), seen, spec)
+        tracer.add(Arc::clone(&spec), sink);
+        (seen, spec)
     }
 
     fn packet(pool: &mut Pool, first: u8) -> Packet {
@@ -380,5 +472,43 @@ mod tests {
         tracer.turn(2_000_000_001 + FORGOTTEN);
         tracer.end();
         assert!(!seen.try_recv().unwrap().ended && !tracer.follows());
+    }
+
+    /// Each is told of its own packets alone, and of one that several follow each is; who goes is told of what is under way.
+    #[test]
+    fn several_follow() {
+        let (mut tracer, sevens, spec) = tracer(100, false, 8);
+        let (again, other) = add(&mut tracer, 7, (100, true, 8));
+        let (eights, third) = add(&mut tracer, 8, (100, false, 8));
+        let mut pool = Pool::new(8);
+        let mut burst: Burst = [7, 8, 9].map(|first| packet(&mut pool, first)).into_iter().collect();
+        assert!(tracer.begin(PortId(1), &mut burst, 1));
+        assert_eq!(burst[2].tag().trace, 0);
+        for packet in &burst {
+            tracer.step(Event::Sent(PortId(2)), packet);
+        }
+        tracer.step(Event::Queued(LinkId(3)), &burst[0]);
+        tracer.end();
+        assert_eq!((eights.try_iter().count(), sevens.try_iter().count()), (1, 0));
+
+        assert!(tracer.remove(&spec) && tracer.follows());
+        let told: Vec<_> = sevens.try_iter().map(|seen| (seen.steps.len(), seen.ended)).collect();
+        assert_eq!(told, [(2, false)]);
+        tracer.step(Event::Dropped(DropReason::NoRoute), &burst[0]);
+        tracer.end();
+        let told: Vec<_> = again.try_iter().map(|seen| (seen.steps.len(), seen.ended)).collect();
+        assert_eq!(told, [(3, true)]);
+        assert!(tracer.remove(&other) && !tracer.follows() && sevens.try_recv().is_err());
+        assert!(!tracer.remove(&third));
+    }
+
+    /// There is room for so many, and no more.
+    #[test]
+    fn who_has_no_place_hears_it() {
+        let (mut tracer, ..) = tracer(100, false, 8);
+        let kept: Vec<_> = (1..WATCHERS).map(|_| add(&mut tracer, 7, (100, false, 8))).collect();
+        let (one_more, _) = add(&mut tracer, 7, (100, false, 8));
+        assert!(one_more.try_recv().is_err_and(|error| error == std::sync::mpsc::TryRecvError::Disconnected));
+        assert_eq!(kept.len(), WATCHERS - 1);
     }
 }

@@ -26,7 +26,7 @@ use underpass_engine::{
     drops::DropReason,
     tables::{LinkId, Reader, Rewrite, Tables},
     trace::Watch,
-    worker::{Burst, Keeper, Unresolved, Worker},
+    worker::{Burst, Keeper, Unresolved, Worker, drop_log::Example},
 };
 use underpass_port::{
     live::{Device, LivePort, Tally},
@@ -72,8 +72,10 @@ pub enum Order {
     Forget(PortId),
     /// What came of a neighbour that was unresolved.
     Resolved(LinkId, IpAddr, Option<Rewrite>),
-    /// Follow packets from now on, and tell of them there; or none any more.
-    Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
+    /// Follow packets for somebody from now on, and tell of them there.
+    Trace((Arc<Spec>, SyncSender<Arc<Seen>>)),
+    /// Follows none any more for who asked for these.
+    TraceNoMore(Arc<Spec>),
     /// End.
     Stop,
 }
@@ -98,6 +100,10 @@ pub struct Account {
     pub totals: Totals,
     /// Packets that it has dropped, by reason.
     pub drops: Vec<(DropReason, u64)>,
+    /// The same by the port that they came in by.
+    pub dropped_by_port: Vec<(Option<PortId>, DropReason, u64)>,
+    /// The last one of each reason.
+    pub dropped_last: Vec<(DropReason, Example)>,
     /// Packets that wait for a neighbour or in a qdisc.
     pub held: usize,
     /// Slots for packets that are free, and large ones.
@@ -343,10 +349,18 @@ impl Running {
                 end(&mut self.tracer);
                 self.send();
             }
-            Order::Trace(what) => {
-                self.followed = self.tracer.take().map_or(self.followed, |tracer| tracer.last());
-                let tracer = |(spec, sink)| Box::new(Tracer::new(spec, sink, self.number, self.followed));
-                self.tracer = what.map(tracer);
+            Order::Trace((spec, sink)) => {
+                let new = || Box::new(Tracer::new(self.number, self.followed));
+                self.tracer.get_or_insert_with(new).add(spec, sink);
+            }
+            Order::TraceNoMore(spec) => {
+                if let Some(mut tracer) = self.tracer.take() {
+                    if tracer.remove(&spec) {
+                        self.tracer = Some(tracer);
+                    } else {
+                        self.followed = tracer.last();
+                    }
+                }
             }
             Order::Stop => {
                 let doors = std::mem::take(&mut self.doors);
@@ -371,6 +385,13 @@ impl Running {
             totals: counters.totals(),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
             ports: tallies.into_iter().collect(),
+            dropped_by_port: self.worker.drop_log().by_port().collect(),
+            dropped_last: self
+                .worker
+                .drop_log()
+                .examples()
+                .map(|(reason, example)| (reason, *example))
+                .collect(),
             held: self.worker.undecided(),
             free: (self.worker.pool().available(), self.worker.pool().available_large()),
             untouched: self.memory.untouched(),

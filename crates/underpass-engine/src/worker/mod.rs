@@ -12,6 +12,7 @@
 
 pub(crate) mod burst;
 mod calls;
+pub mod drop_log;
 pub(crate) mod egress;
 pub(crate) mod env;
 pub(crate) mod error;
@@ -84,6 +85,7 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.received += burst.len() as u64;
         update_qdiscs(self, view, trace);
         catch_up(self, view, trace);
+        self.drop_log.begin(Some(port), view.now);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             self.hooks.received_by = None;

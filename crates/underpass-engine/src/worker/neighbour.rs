@@ -58,6 +58,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         now: Nanos,
         trace: &mut T,
     ) {
+        self.path.drop_log.begin(None, now);
         let Some(queues) = &mut self.path.unresolved else { return };
         let Some(at) = queues.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
         else {
@@ -73,6 +74,7 @@ impl<const COUNT: bool> Worker<COUNT> {
     }
 
     pub(super) fn give_up_with<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        self.path.drop_log.begin(None, now);
         if self.path.reassembly.len() > 0 {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
@@ -150,7 +152,7 @@ pub(crate) fn queue_unresolved<const COUNT: bool, T: Trace>(
         };
         neighbour.charged -= charge(oldest.meta.packet.len());
         queues.count -= 1;
-        path.drop(oldest.meta.packet, DropReason::NeighbourUnresolved, trace);
+        path.drop_behind(oldest.meta, DropReason::NeighbourUnresolved, trace);
     }
     Some((meta, UNRESOLVED))
 }
@@ -213,7 +215,7 @@ fn release<const COUNT: bool, T: Trace>(
         }
         match path.put_link_layer(&mut meta, rewrite, trace) {
             Ok(()) => path.send(port, meta.packet, trace),
-            Err(error) => path.drop(meta.packet, error.reason(), trace),
+            Err(error) => path.drop_behind(meta, error.reason(), trace),
         }
     }
     path.end_of_burst(view, trace);

@@ -14,6 +14,7 @@ use crate::mpls::MPLS;
 use crate::path::reassembly::Reassembly;
 use crate::tables::{LookupId, Reader, Tables, TunnelId};
 use crate::trace::{Event, Trace};
+use crate::worker::drop_log::DropLog;
 use crate::worker::hook::state::Hooks;
 use crate::worker::keeper::Keeper;
 use crate::worker::metadata::{Entered, LABELLED, PacketMeta, TUNNELLED};
@@ -73,6 +74,7 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) levels: u32,
     /// Through how many tunnels of the router to itself, inside or behind each other, its frames have come up.
     pub(crate) ascents: u32,
+    pub(crate) drop_log: DropLog,
 }
 
 /// Frames that wait to go into a tunnel, together.
@@ -129,6 +131,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             into_tunnel: IntoTunnel::default(),
             levels: 0,
             ascents: 0,
+            drop_log: DropLog::default(),
         };
         Self { tables, reader, path, epoch: 0 }
     }
@@ -169,6 +172,11 @@ impl<const COUNT: bool> Worker<COUNT> {
     /// Takes the packets that wait to be sent by `port`, in order.
     pub fn sent(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
         self.path.transmit.drain(port)
+    }
+
+    /// What is remembered of the packets that were dropped.
+    pub fn drop_log(&self) -> &DropLog {
+        &self.path.drop_log
     }
 
     /// The ports by which packets wait to be sent.
@@ -271,7 +279,17 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             self.counters.add_link_drops(meta.ingress, Direction::Receive, 1);
         }
-        self.counters.add_drop(reason, 1);
+        self.add_drop(reason, 1);
+        self.drop_log.keep_packet(reason, meta);
+    }
+
+    /// Counts packets as dropped.
+    #[inline]
+    pub(crate) fn add_drop(&mut self, reason: DropReason, n: u64) {
+        if n > 0 {
+            self.counters.add_drop(reason, n);
+            self.drop_log.count(reason, n);
+        }
     }
 
     /// Counts a packet as dropped that its caller still has.
@@ -280,9 +298,18 @@ impl<const COUNT: bool> Path<COUNT> {
         self.count_drop(meta, reason);
     }
 
+    /// A packet on its path is dropped of which no behaviour's count is to change.
+    pub(crate) fn drop_behind<T: Trace>(&mut self, meta: PacketMeta, reason: DropReason, trace: &mut T) {
+        trace.step(Event::Dropped(reason), &meta.packet);
+        self.add_drop(reason, 1);
+        self.drop_log.keep_packet(reason, &meta);
+        self.pool.give(meta.packet);
+    }
+
     pub(crate) fn drop<T: Trace>(&mut self, packet: Packet, reason: DropReason, trace: &mut T) {
         trace.step(Event::Dropped(reason), &packet);
-        self.counters.add_drop(reason, 1);
+        self.add_drop(reason, 1);
+        self.drop_log.keep_frame(reason, &packet);
         self.pool.give(packet);
     }
 

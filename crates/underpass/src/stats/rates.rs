@@ -43,7 +43,7 @@ pub trait Rates {
 }
 
 /// The increase in a second, to the nearest whole number.
-fn rate(now: u64, last: u64, seconds: f64) -> u64 {
+pub fn rate(now: u64, last: u64, seconds: f64) -> u64 {
     // A router that was started anew counts from 0.
     (now.saturating_sub(last) as f64 / seconds.max(f64::MIN_POSITIVE)).round() as u64
 }

@@ -191,6 +191,65 @@ fn captures_with_comments() {
     line.router.stop().unwrap();
 }
 
+/// What was dropped is told by reason and by port, with the last packet as a capture too; by prefix of what is followed.
+#[test]
+fn drops_by_reason_port_and_prefix() {
+    let Some(_turn) = net::turn("drops_by_reason_port_and_prefix") else { return };
+    let line = Line::new("2");
+    let exec = format!("{} exec -- ", program().display());
+    line.space.run(&format!("{exec} ip route add blackhole 10.66.0.0/16")).unwrap();
+    let client = line.follow(&["--drops", "--summary", "--json", "--rate", "1000"]);
+    line.ping("-c 3 -i 0.01 10.66.1.1");
+    line.ping("-c 2 -i 0.01 10.77.1.1");
+    let (printed, said, status) = client.interrupt();
+    assert_eq!(status, Some(0), "{said}");
+    let rows: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let row = |reason: &str| {
+        let became = format!("dropped: {reason}");
+        let is_it =
+            |row: &&serde_json::Value| row["became"].as_str().is_some_and(|text| text.contains(&became));
+        rows.as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("{printed}")).clone()
+    };
+    let blackhole = row("blackhole");
+    assert_eq!((&blackhole["packets"], &blackhole["port"]), (&3.into(), &"v1".into()), "{printed}");
+    assert_eq!(
+        (&blackhole["table"], &blackhole["prefix"]),
+        (&254.into(), &"10.66.0.0/16".into()),
+        "{printed}"
+    );
+    assert_eq!(row("no-route")["prefix"], "10.77.1.1", "{printed}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("drops.pcapng");
+    let stats = |arguments: &str| {
+        let outcome = line.space.outcome(&format!("{} stats {arguments}", program().display())).unwrap();
+        (outcome.status, outcome.output)
+    };
+    let (status, told) = stats("drops");
+    assert_eq!(status, 0, "{told}");
+    let blackhole: Vec<&str> =
+        told.lines().skip_while(|line| !line.starts_with("blackhole: 3 packets. ")).collect();
+    assert_eq!(blackhole[1], "    in by v1 3", "{told}");
+    assert!(
+        blackhole[2].contains(" s ago, in by v1, 98 bytes: Ethernet ")
+            && blackhole[2].contains(" > 10.66.1.1 "),
+        "{told}"
+    );
+    assert_eq!(stats(&format!("drops blackhole --write {}", file.display())).0, 0);
+    let mut tshark = Command::new("tshark");
+    tshark
+        .args(["-T", "fields", "-e", "frame.interface_name", "-e", "ip.dst", "-e", "frame.len"])
+        .arg("-r")
+        .arg(&file);
+    match tshark.output() {
+        Ok(output) => assert_eq!(String::from_utf8(output.stdout).unwrap(), "v1\t10.66.1.1\t98\n"),
+        Err(error) => net::skip("drops_by_reason_port_and_prefix: the capture", &format!("tshark: {error}")),
+    }
+    let (status, told) = stats("drops no-such-thing");
+    assert!(status != 0 && told.contains("invalid value 'no-such-thing'"), "{told}");
+    line.router.stop().unwrap();
+}
+
 #[test]
 fn who_follows_may_go_at_any_time() {
     let Some(_turn) = net::turn("who_follows_may_go_at_any_time") else { return };
@@ -201,7 +260,8 @@ fn who_follows_may_go_at_any_time() {
         outcome.output
     };
     let mut client = line.follow(&[]);
-    assert_eq!(refused("ip6"), "underpass: somebody else follows packets of this router\n");
+    let others: Vec<_> = (1..8).map(|_| line.follow(&["--json", "--count", "1", "icmp"])).collect();
+    assert_eq!(refused("ip6"), "underpass: 8 others follow packets of this router\n");
     kill(client.pid(), Signal::SIGKILL).unwrap();
     client.child.wait().unwrap();
     // The next may as soon as the router has missed the first.
@@ -209,6 +269,12 @@ fn who_follows_may_go_at_any_time() {
     let again = format!("{} trace --time 0.1 ip6", program().display());
     while line.space.outcome(&again).unwrap().status != 0 {
         assert!(Instant::now() < deadline, "the router still follows for one that is gone");
+    }
+    // All others are told of one packet.
+    line.ping("-c 1 10.0.2.2");
+    for other in others {
+        let (printed, said, status) = other.end();
+        assert_eq!((packet_paths(&printed).len(), status), (1, Some(0)), "{printed}{said}");
     }
     assert_eq!(refused("--port e7"), "underpass: e7 is no port of the router\n");
     assert!(refused("tcp prot 80").starts_with("underpass: the filter 'tcp prot 80': "));

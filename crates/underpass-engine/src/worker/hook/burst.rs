@@ -128,6 +128,9 @@ pub(crate) fn refuse<const COUNT: bool>(
             burst.push(packet);
             continue;
         }
+        if control == Control::Drop {
+            path.drop_log.keep_frame(DropReason::Police, &packet);
+        }
         path.pool.give(packet);
         match control {
             Control::Drop => {
@@ -138,8 +141,8 @@ pub(crate) fn refuse<const COUNT: bool>(
         }
     }
     path.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
-    path.counters.add_drop(DropReason::Police, drops);
-    path.counters.add_drop(DropReason::TcStolen, stolen);
+    path.add_drop(DropReason::Police, drops);
+    path.add_drop(DropReason::TcStolen, stolen);
     if let Some(counter) = hook.counter {
         path.counters.add_tc_refused(counter, drops, 0);
     }
