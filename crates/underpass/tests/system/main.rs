@@ -7,6 +7,7 @@
 mod alone;
 mod behaviours;
 mod beside;
+mod book;
 mod changes;
 mod daemon;
 mod dummy;
