@@ -7,7 +7,7 @@ UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
 COUNTED := cargo build --profile counted --locked -p underpass
 
-.PHONY: help setup test-tools build demo test lint unit loom instructions fuzz bench soak clean deb
+.PHONY: help setup test-tools build demo test lint unit loom instructions fuzz bench soak clean deb book reference screenshots deny
 
 help:
 	@echo "make demo    build, send a capture through an L3VPN, build one of hosts and routers, measure"
@@ -18,6 +18,10 @@ help:
 	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), attacks for ATTACK_SECONDS (300), after which all is to be right; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
 	@echo "make deb     a Debian package"
+	@echo "make book    the pages of docs/ as a book with a search, $(TARGET)/book/index.html"
+	@echo "make reference   docs/reference, from --help and from the reasons for drops"
+	@echo "make screenshots docs/pictures; needs root and Chromium"
+	@echo "make deny    licences, advisories and sources of all dependencies, by cargo-deny"
 	@echo "make build   the optimised program, $(UNDERPASS)"
 
 # What is needed and missing: Debian packages, a Rust toolchain.
@@ -63,6 +67,7 @@ test: lint test-tools
 	@if command -v valgrind >/dev/null; then nice -n 19 $(COUNTED) >/dev/null 2>&1 & fi; \
 		$(MAKE) --no-print-directory unit; status=$$?; wait; exit $$status
 	@$(MAKE) --no-print-directory loom instructions
+	@scripts/book.sh optional
 
 lint: setup
 	cargo fmt --all --check
@@ -93,6 +98,25 @@ deb: build
 	@cargo deb --version >/dev/null 2>&1 || cargo install --locked cargo-deb
 	$(UNDERPASS) generate target/generated
 	cargo deb -p underpass --no-build --locked --output $(TARGET)/
+
+# The pages of docs/ with a search; mdBook is fetched if it is not there.
+book:
+	@scripts/book.sh
+
+# A test fails where these pages are of another program.
+reference: setup
+	cargo build --locked -p underpass
+	$(TARGET)/debug/underpass generate $(TARGET)/generated
+	cp $(TARGET)/generated/reference/*.md docs/reference/
+
+screenshots: build
+	scripts/screenshots.py $(UNDERPASS)
+
+# What deny.toml says, and known advisories, which are fetched. Built from source cargo-deny takes minutes, so that `make test`
+# checks licences, sources and duplicates without it: crates/underpass/tests/structure/dependencies.rs.
+deny: setup
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check
 
 clean:
 	cargo clean

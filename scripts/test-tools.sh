@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind, busybox, Go, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy, pyroute2, and programs that manage a host's
+# valgrind, busybox, Go, promtool, sudo, keepalived, BIRD, ethtool, nftables, iperf3, scapy, pyroute2, and programs that manage a host's
 # network.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
@@ -28,9 +28,9 @@ command -v dbus-daemon >/dev/null || wanted+=(dbus-daemon)
 command -v NetworkManager >/dev/null || [ -d /run/systemd/system ] || wanted+=(network-manager)
 command -v ifup >/dev/null || [ -d /run/systemd/system ] || wanted+=(ifupdown)
 /usr/bin/python3 -c 'import pyroute2' 2>/dev/null || wanted+=(python3-pyroute2)
-# They cannot be installed beside ifupdown and busybox-static: their files are unpacked.
+# They cannot be installed beside ifupdown and busybox-static, and prometheus would start: their files are unpacked.
 unpacked=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-for package in ifupdown2 busybox; do
+for package in ifupdown2 busybox prometheus; do
     [ -d "$unpacked/$package" ] || wanted+=("$package")
 done
 # Built from source it takes a minute.
@@ -53,11 +53,11 @@ echo "test-tools: installing ${wanted[*]}" >&2
 apt-get -qq update >/dev/null 2>&1
 # One by one: what cannot be had keeps nothing else away.
 for package in "${wanted[@]}"; do
-    if [ "$package" = ifupdown2 ] || [ "$package" = busybox ]; then
+    if [[ $package == @(ifupdown2|busybox|prometheus) ]]; then
         downloads=$(mktemp -d)
         (cd "$downloads" && apt-get -qq download "$package" && dpkg -x "$package"_*.deb "$unpacked/$package") >/dev/null 2>&1 ||
             echo "test-tools: $package could not be downloaded: its test will be skipped" >&2
-        rm -r "$downloads"
+        rm -rf "$downloads" "$unpacked/prometheus/usr/bin/prometheus"
         continue
     fi
     # The tests start FRR's daemons in namespaces of their own; the machine's routing is none of their business.

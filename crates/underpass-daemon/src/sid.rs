@@ -38,6 +38,7 @@ const METRIC: u32 = 1024;
   underpass sid add fc00:1::d3 End.DT2M --oif srl0
   underpass sid add fc00:1::40 End.DX2V --oif eth1
   underpass sid add 5f00:0:b:c:9::/80 End --dev eth0 --flavors replace-csid,psp --lblen 48 --nflen 32
+  underpass sid replace fc00:1::40 End.DX2V --oif eth2
   underpass sid del fc00:1::d2")]
 pub struct Args {
     #[command(subcommand)]

@@ -140,9 +140,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
-    let scenarios = all();
-    let named = scenarios.iter().map(|scenario| scenario.name.as_str());
-    let names: Vec<&str> = [FLOOR].into_iter().chain(named).chain(large::NAMES).chain([COUNTERS]).collect();
+    let (scenarios, names) = (all(), names());
     for asked in &args.names {
         if !names.iter().any(|name| matches(asked, name)) {
             bail!("no scenario is called '{asked}'; there are {}", names.join(", "));
@@ -246,6 +244,13 @@ fn all() -> Vec<Scenario> {
         qos::scenarios(),
     ];
     all.into_iter().flatten().collect()
+}
+
+/// The names of the scenarios.
+pub fn names() -> Vec<String> {
+    let named = all().into_iter().map(|scenario| scenario.name);
+    let large = large::NAMES.into_iter().map(str::to_owned);
+    [FLOOR.to_owned()].into_iter().chain(named).chain(large).chain([COUNTERS.to_owned()]).collect()
 }
 
 /// Whether a name is the one asked for, which may end in `*`.

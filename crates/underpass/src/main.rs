@@ -1,5 +1,7 @@
 //! A userspace router for Linux tunnels and traffic control.
 
+#[cfg(test)]
+mod book;
 mod doctor;
 mod exec;
 mod fleet;
@@ -116,12 +118,28 @@ mod tests {
 
     /// The command lines of this program in a page: in blocks of code and between backquotes.
     fn commands(page: &str) -> Vec<String> {
-        let block = page.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned);
-        let inline = page.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " "));
+        let (mut fence, mut typed, mut prose) = (None, Vec::new(), String::new());
+        for line in page.lines() {
+            match (fence, line.trim_start().strip_prefix("```")) {
+                (None, Some(kind)) => fence = Some(kind),
+                (Some(_), Some(_)) => fence = None,
+                (Some("sh"), None) => typed.push(line),
+                (Some(_), None) => {}
+                (None, None) => {
+                    typed.extend(line.strip_prefix("    "));
+                    prose += line;
+                    prose.push('\n');
+                }
+            }
+        }
+        let block = typed.into_iter().map(str::to_owned);
+        let inline = prose.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " "));
         let all = block.chain(inline).filter_map(|line| {
             let line = line.trim().trim_start_matches("target/release/");
             let rest = line.strip_prefix("underpass ")?;
-            let rest = rest.split(" # ").next().unwrap_or(rest).trim();
+            let rest =
+                [" # ", " > ", " &"].iter().fold(rest, |rest, end| rest.split(end).next().unwrap_or(rest));
+            let rest = rest.trim();
             // Without what only stands for something.
             (!rest.contains(['…', '[', '<', '|', '\\'])).then(|| rest.to_owned())
         });
@@ -130,10 +148,11 @@ mod tests {
 
     /// The pages of this repository.
     fn pages() -> impl Iterator<Item = (PathBuf, String)> {
-        let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        let pages = docs.chain([root().join("README.md"), root().join("CONTRIBUTING.md")]);
-        let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-        pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+        let others = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+        crate::book::pages().into_iter().chain(others).map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            (path, text)
+        })
     }
 
     fn root() -> PathBuf {

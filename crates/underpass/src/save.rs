@@ -13,7 +13,7 @@ use underpass_daemon::{
 
 /// Print the router's configuration as ip, tc and sysctl lines.
 ///
-/// `underpass run --config` of these lines makes the same state: links, addresses, neighbours, next hops, routes, labels,
+/// `underpass run --config FILE` with these lines makes the same state: links, addresses, neighbours, next hops, routes, labels,
 /// rules, qdiscs, filters, actions, foo-over-UDP ports, IOAM, HMAC keys with their secrets, and variables. Beside a kernel
 /// they are what the router owns, and what the kernel has by the devices that the router has made. Routes that FRR
 /// programs by FPM are left out: zebra sends them again.

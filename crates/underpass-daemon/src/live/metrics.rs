@@ -354,7 +354,15 @@ fn counted(registry: &mut Registry, stats: &Stats) {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{
+        collections::BTreeSet,
+        fs,
+        io::{self, Write as _},
+        path::{Path, PathBuf},
+        process::Command,
+    };
+
+    use underpass_engine::drops::DropReason;
 
     use super::*;
     use crate::live::{
@@ -501,5 +509,56 @@ mod tests {
         assert!(expressions > 20, "{expressions}");
         // Of variables and other places.
         assert!(names(&text).is_subset(&printed()));
+    }
+
+    /// The expressions of the rules, and what stands in their tests and texts.
+    #[test]
+    fn the_alerts_ask_for_what_there_is() {
+        let (rules, tests) = (file("docs/prometheus/alerts.yml"), file("docs/prometheus/alerts_test.yml"));
+        for text in [&rules, &tests] {
+            let unknown: Vec<String> = names(text).difference(&printed()).cloned().collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+        }
+        let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+        for alert in alerts.clone() {
+            assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert} is not tested");
+        }
+        assert!(alerts.count() > 10);
+        // Reasons that there are.
+        let reasons: Vec<&str> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        let at_ports = ["kernel", "queue-full", "no-buffer"];
+        for quoted in rules
+            .split("reason")
+            .skip(1)
+            .filter_map(|rest| rest.trim_start_matches(['=', '!', '~']).strip_prefix('"'))
+        {
+            for name in quoted.split('"').next().unwrap_or_default().split('|') {
+                let known = |reason: &&str| {
+                    name.strip_suffix(".*").map_or(*reason == name, |start| reason.starts_with(start))
+                };
+                assert!(reasons.iter().any(known) || at_ports.contains(&name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn promtool_takes_the_alerts() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let own = target.join("prometheus/usr/bin/promtool");
+        let promtool = if own.exists() { own } else { PathBuf::from("promtool") };
+        for what in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+            match Command::new(&promtool).args(what).current_dir(root.join("docs/prometheus")).output() {
+                Ok(done) => assert!(done.status.success(), "{what:?}: {done:?}"),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let _ = writeln!(
+                        io::stderr(),
+                        "skipped: promtool_takes_the_alerts: no promtool (scripts/test-tools.sh unpacks it)"
+                    );
+                    return;
+                }
+                Err(error) => panic!("{}: {error}", promtool.display()),
+            }
+        }
     }
 }

@@ -152,17 +152,19 @@ fn port_drops(state: &State, meter: &Meter) -> Table {
     }
 }
 
+/// Why a port drops, and what that means.
+pub const PORT_REASONS: [(&str, &str); 6] = [
+    ("no-buffer", "The worker had no free buffer."),
+    ("malformed", "What the kernel handed over made no sense."),
+    ("queue-full", "The device did not send as fast."),
+    ("too-long", "Longer than the device sends."),
+    ("send-error", "The kernel refused to send it."),
+    ("kernel", "Lost before the worker could take it."),
+];
+
 /// What a port's reason means.
 fn port_reason(reason: &str) -> &'static str {
-    match reason {
-        "no-buffer" => "The worker had no free buffer.",
-        "malformed" => "What the kernel handed over made no sense.",
-        "queue-full" => "The device did not send as fast.",
-        "too-long" => "Longer than the device sends.",
-        "send-error" => "The kernel refused to send it.",
-        "kernel" => "Lost before the worker could take it.",
-        _ => "",
-    }
+    PORT_REASONS.iter().find(|(name, _)| *name == reason).map_or("", |(_, meaning)| meaning)
 }
 
 fn ports(state: &State, meter: &Meter) -> Table {
