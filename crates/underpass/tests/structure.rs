@@ -1,5 +1,8 @@
-//! Files that import each other in a circle stay few: docs/architecture.md says how many.
+//! Files that import each other in a circle stay few: docs/architecture.md says how many. And what the program depends on.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+#[path = "structure/dependencies.rs"]
+mod dependencies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
