@@ -103,7 +103,7 @@ pub fn advice(reason: DropReason) -> &'static str {
             "The node that adds the trace and this one do not agree: compare `trace prealloc` of the route."
         }
         R::PortUnreachable => {
-            "Nothing listens: start the program, or for tunnels in UDP `ip fou add port PORT`."
+            "Of an offline router, beside which no program listens: `ip fou add port PORT` binds the port. Beside a kernel that answers."
         }
         R::ProtocolUnknown => {
             "The packet is for the router itself: add the tunnel that takes this protocol, or correct the destination."
