@@ -93,7 +93,7 @@ def main():
         sys.exit("screenshots: no Chromium (scripts/test-tools.sh installs it)")
     PICTURES.mkdir(exist_ok=True)
     line = ["lab", "run", "examples/lab-l3vpn/lab.yaml", "--keep", "--web", str(PORT), "--draw", str(PICTURES / "l3vpn.svg")]
-    with tempfile.TemporaryDirectory() as directory, open(f"{directory}/lab", "w+") as log:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory, open(f"{directory}/lab", "w+") as log:
         lab = subprocess.Popen([program, *line], cwd=ROOT, stdout=log, stderr=log)
         started = []
         try:
