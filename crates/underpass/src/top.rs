@@ -33,7 +33,6 @@ use underpass_daemon::{launch, live::state::State, output, query};
 
 use meter::Meter;
 use screen::{Screen, Wish, lines};
-pub use views::PORT_REASONS;
 use views::View;
 
 /// Watch a running router: traffic, and drops with their reasons.

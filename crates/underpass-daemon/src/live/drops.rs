@@ -21,7 +21,7 @@ use crate::packet_path::{self, LinkName, port_name};
 pub struct Dropped {
     /// The reason, by its name.
     pub reason: String,
-    /// What it means; empty of what a port itself has dropped.
+    /// What it means, in a sentence.
     #[serde(default)]
     pub meaning: String,
     /// How many.
@@ -75,6 +75,10 @@ impl Live {
         for (port, (by_reason, ..)) in tallies(accounts) {
             for (reason, packets) in by_reason.into_iter().filter(|(_, packets)| *packets > 0) {
                 let drop = drops.entry(reason.clone()).or_default();
+                if drop.meaning.is_empty() {
+                    let known = PORT_REASONS.into_iter().find(|(name, _)| *name == reason);
+                    drop.meaning = known.map_or("", |(_, meaning)| meaning).to_owned();
+                }
                 drop.reason = reason;
                 drop.packets += packets;
                 *drop.ports.entry(port_name(&names, port).to_owned()).or_default() += packets;
@@ -90,8 +94,8 @@ impl Live {
 
 /// Every reason that there is, those of ports too.
 pub fn reasons() -> impl Iterator<Item = &'static str> {
-    let of_ports =
-        PORT_REASONS.into_iter().filter(|name| DropReason::ALL.iter().all(|reason| reason.name() != *name));
+    let of_ports = PORT_REASONS.into_iter().map(|(name, _)| name);
+    let of_ports = of_ports.filter(|name| DropReason::ALL.iter().all(|reason| reason.name() != *name));
     DropReason::ALL.iter().map(|reason| reason.name()).chain(of_ports)
 }
 

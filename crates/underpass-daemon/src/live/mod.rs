@@ -84,6 +84,7 @@ pub use filters::KernelFilters;
 pub use model::offline as offline_answer;
 pub use priority::go_first;
 pub use questions::{Answer, SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
+pub use report::PORT_REASONS;
 pub use stats::{
     FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, MplsDevice as MplsDeviceStats,
     Port as PortStats, Sid as SidStats, Stats, Topic, Totals, Worker as WorkerStats,

@@ -120,9 +120,15 @@ impl Live {
     }
 }
 
-/// Why ports drop packets by themselves.
-pub(super) const PORT_REASONS: [&str; 6] =
-    ["no-buffer", "malformed", "queue-full", "too-long", "send-error", "kernel"];
+/// Why ports drop packets by themselves, and what that means.
+pub const PORT_REASONS: [(&str, &str); 6] = [
+    ("no-buffer", "The worker had no free buffer."),
+    ("malformed", "What the kernel handed over made no sense."),
+    ("queue-full", "The device did not send as fast."),
+    ("too-long", "Longer than the device sends."),
+    ("send-error", "The kernel refused to send it."),
+    ("kernel", "Lost before the worker could take it."),
+];
 
 /// How often the ports of a worker have, in the same order.
 fn counts(tally: &Tally) -> [u64; PORT_REASONS.len()] {
@@ -145,7 +151,7 @@ pub(super) fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
         let (drops, cut, coalesced) = sums.entry(*port).or_default();
         *cut += tally.cut;
         *coalesced += tally.coalesced;
-        for (reason, count) in PORT_REASONS.into_iter().zip(counts(tally)) {
+        for ((reason, _), count) in PORT_REASONS.into_iter().zip(counts(tally)) {
             *drops.entry(reason.to_owned()).or_default() += count;
         }
     }

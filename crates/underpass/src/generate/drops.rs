@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use underpass_daemon::live::PORT_REASONS;
 use underpass_engine::drops::DropReason;
 
 use super::advice::{advice, at_port};
-use crate::top::PORT_REASONS;
 
 const TOP: &str = "<!-- Written by `make reference`. -->
 # Drops

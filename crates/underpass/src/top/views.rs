@@ -1,6 +1,6 @@
 //! What `top` shows: a table for each kind of object, made of a state and its rates.
 
-use underpass_daemon::live::state::State;
+use underpass_daemon::live::{PORT_REASONS, state::State};
 
 use super::cells::{Cell, Row, Table, left, right, short};
 use super::meter::Meter;
@@ -151,16 +151,6 @@ fn port_drops(state: &State, meter: &Meter) -> Table {
         empty: "nothing was dropped at a port",
     }
 }
-
-/// Why a port drops, and what that means.
-pub const PORT_REASONS: [(&str, &str); 6] = [
-    ("no-buffer", "The worker had no free buffer."),
-    ("malformed", "What the kernel handed over made no sense."),
-    ("queue-full", "The device did not send as fast."),
-    ("too-long", "Longer than the device sends."),
-    ("send-error", "The kernel refused to send it."),
-    ("kernel", "Lost before the worker could take it."),
-];
 
 /// What a port's reason means.
 fn port_reason(reason: &str) -> &'static str {
