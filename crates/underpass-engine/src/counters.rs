@@ -5,11 +5,12 @@ pub(crate) mod labels;
 mod queue;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use labels::LabelCells;
 use underpass_packet::mpls::MAX_LABEL;
 
+use crate::buffer::PortId;
 use crate::drops::DropReason;
 use crate::lpm::{Pages, Words};
 use crate::publish;
@@ -221,6 +222,28 @@ impl LinkCells {
     }
 }
 
+/// Drops by the port that the packet came in by.
+struct PortDrops {
+    /// A row for each port that has been reserved, with a number for each reason.
+    rows: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    /// Whose packets the worker has in hand.
+    current: AtomicUsize,
+}
+
+impl PortDrops {
+    /// Ports that are counted apart; those with greater numbers are not.
+    const PORTS: usize = 1024;
+
+    fn new() -> Self {
+        let rows = (0..Self::PORTS).map(|_| OnceLock::new()).collect();
+        Self { rows, current: AtomicUsize::new(usize::MAX) }
+    }
+
+    fn row(&self, port: usize) -> Option<&[AtomicU64]> {
+        Some(self.rows.get(port)?.get()?)
+    }
+}
+
 /// Adds as the only writer: a plain load and a plain store.
 #[inline]
 fn add(cell: &AtomicU64, n: u64) {
@@ -266,6 +289,7 @@ pub struct Counters {
     tc: Cells<6>,
     queues: Cells<{ queue::NUMBERS }>,
     drops: Vec<AtomicU64>,
+    port_drops: PortDrops,
     totals: [AtomicU64; 6],
 }
 
@@ -279,6 +303,7 @@ impl Default for Counters {
             tc: Cells::new(),
             queues: Cells::new(),
             drops: DropReason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            port_drops: PortDrops::new(),
             totals: Default::default(),
         }
     }
@@ -434,6 +459,35 @@ impl Counters {
     #[inline]
     pub fn add_drop(&self, reason: DropReason, n: u64) {
         add(&self.drops[reason as usize], n);
+        if let Some(cell) = self.port_drops.row(self.port_drops.current.load(Relaxed)) {
+            add(&cell[reason as usize], n);
+        }
+    }
+
+    /// Makes room for what is dropped of a port's packets; called before the worker serves the port.
+    pub fn reserve_port(&self, port: PortId) {
+        if let Some(row) = self.port_drops.rows.get(usize::from(port.0)) {
+            row.get_or_init(|| DropReason::ALL.iter().map(|_| AtomicU64::new(0)).collect());
+        }
+    }
+
+    /// Says by which port the packets came in that are dropped from now on; [`PortId::NONE`]: by none.
+    #[inline(always)]
+    pub(crate) fn set_port(&self, port: PortId) {
+        self.port_drops.current.store(port.0.into(), Relaxed);
+    }
+
+    /// By which port the packets came in that are dropped now; [`PortId::NONE`]: by none that is known.
+    pub(crate) fn port(&self) -> PortId {
+        PortId(self.port_drops.current.load(Relaxed) as u16)
+    }
+
+    /// How many of the packets that came in by a port the worker dropped, by reason; reasons that have not occurred are left
+    /// out.
+    pub fn port_drops(&self, port: PortId) -> Vec<(DropReason, u64)> {
+        let row = self.port_drops.row(port.0.into()).unwrap_or_default();
+        let drops = DropReason::ALL.iter().zip(row).map(|(reason, count)| (*reason, count.load(Relaxed)));
+        drops.filter(|(_, count)| *count > 0).collect()
     }
 
     /// How many packets the worker dropped for this reason.
@@ -468,6 +522,20 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drops_are_of_the_port_that_is_served() {
+        let counters = Counters::default();
+        counters.reserve_port(PortId(2));
+        counters.add_drop(DropReason::NoRoute, 1);
+        for (port, n) in [(2, 10), (3, 100), (PortId::NONE.0, 1000)] {
+            counters.set_port(PortId(port));
+            counters.add_drop(DropReason::NoRoute, n);
+        }
+        assert_eq!(counters.dropped(DropReason::NoRoute), 1111);
+        assert_eq!(counters.port_drops(PortId(2)), [(DropReason::NoRoute, 10)]);
+        assert_eq!(counters.port_drops(PortId(3)), []);
+    }
 
     #[test]
     fn links_count_labels_apart() {

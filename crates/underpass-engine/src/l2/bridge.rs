@@ -475,7 +475,7 @@ fn leave_copy<const COUNT: bool, T: Trace>(
     path.totals.generated += 1;
     match copy(&mut path.pool, packet) {
         Some(copy) => leave(path, view, to, copy, tagged, trace),
-        None => path.add_drop(DropReason::NoBuffer, 1),
+        None => path.counters.add_drop(DropReason::NoBuffer, 1),
     }
 }
 

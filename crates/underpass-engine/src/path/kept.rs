@@ -32,7 +32,7 @@ pub(crate) fn give_kept<const COUNT: bool, T: Trace>(
                 path.totals.generated += 1;
                 match copy(&mut path.pool, &packet) {
                     Some(copy) => give_to_kernel(path, kernel, copy, trace),
-                    None => path.add_drop(DropReason::NoBuffer, 1),
+                    None => path.counters.add_drop(DropReason::NoBuffer, 1),
                 }
                 burst.push(packet);
             }

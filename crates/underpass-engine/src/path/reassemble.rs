@@ -123,7 +123,7 @@ fn give_up_partial<const COUNT: bool, T: Trace>(
     let first =
         partial.parts.first().filter(|(offset, _)| *offset == 0 && reason == DropReason::ReassemblyTimeout);
     let Some(packet) = first.and_then(|(_, part)| first_fragment(path, &partial.headers, part)) else {
-        return path.add_drop(reason, 1);
+        return path.counters.add_drop(reason, 1);
     };
     let mut meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
     meta.extra.argument =

@@ -46,7 +46,7 @@ pub(super) fn send_to_ends<const COUNT: bool, T: Trace>(
 fn copy_of<const COUNT: bool>(path: &mut Path<COUNT>, packet: &Packet) -> Option<Packet> {
     let copy = copy(&mut path.pool, packet);
     if copy.is_none() {
-        path.add_drop(DropReason::NoBuffer, 1);
+        path.counters.add_drop(DropReason::NoBuffer, 1);
     }
     copy
 }

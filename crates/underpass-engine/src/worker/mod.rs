@@ -85,7 +85,8 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.received += burst.len() as u64;
         update_qdiscs(self, view, trace);
         catch_up(self, view, trace);
-        self.drop_log.begin(Some(port), view.now);
+        self.counters.set_port(port);
+        self.drop_log.begin(view.now);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             self.hooks.received_by = None;
@@ -197,6 +198,8 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     pub(crate) fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        // What leaves queues from here on may have come in by any port.
+        self.counters.set_port(PortId::NONE);
         for round in 0.. {
             leave_hooks(self, view, trace);
             serve_qdiscs(self, view, trace);

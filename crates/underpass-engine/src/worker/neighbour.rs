@@ -58,7 +58,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         now: Nanos,
         trace: &mut T,
     ) {
-        self.path.drop_log.begin(None, now);
+        self.path.drop_log.begin(now);
         let Some(queues) = &mut self.path.unresolved else { return };
         let Some(at) = queues.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
         else {
@@ -74,7 +74,7 @@ impl<const COUNT: bool> Worker<COUNT> {
     }
 
     pub(super) fn give_up_with<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
-        self.path.drop_log.begin(None, now);
+        self.path.drop_log.begin(now);
         if self.path.reassembly.len() > 0 {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
@@ -184,6 +184,8 @@ fn release<const COUNT: bool, T: Trace>(
     let mut waiting = ArrayVec::new();
     let tunnel = view.tables.tunnels().of_link(neighbour.link);
     for Held { mut meta, port, mtu } in neighbour.packets {
+        let came_by = view.link(meta.ingress).and_then(|link| link.port);
+        path.counters.set_port(came_by.unwrap_or(PortId::NONE));
         // The link may have got another port, or none, meanwhile.
         let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
         let Some(rewrite) = rewrite.filter(|_| up) else {

@@ -279,17 +279,8 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             self.counters.add_link_drops(meta.ingress, Direction::Receive, 1);
         }
-        self.add_drop(reason, 1);
-        self.drop_log.keep_packet(reason, meta);
-    }
-
-    /// Counts packets as dropped.
-    #[inline]
-    pub(crate) fn add_drop(&mut self, reason: DropReason, n: u64) {
-        if n > 0 {
-            self.counters.add_drop(reason, n);
-            self.drop_log.count(reason, n);
-        }
+        self.counters.add_drop(reason, 1);
+        self.drop_log.keep_packet(reason, self.counters.port(), meta);
     }
 
     /// Counts a packet as dropped that its caller still has.
@@ -301,15 +292,15 @@ impl<const COUNT: bool> Path<COUNT> {
     /// A packet on its path is dropped of which no behaviour's count is to change.
     pub(crate) fn drop_behind<T: Trace>(&mut self, meta: PacketMeta, reason: DropReason, trace: &mut T) {
         trace.step(Event::Dropped(reason), &meta.packet);
-        self.add_drop(reason, 1);
-        self.drop_log.keep_packet(reason, &meta);
+        self.counters.add_drop(reason, 1);
+        self.drop_log.keep_packet(reason, self.counters.port(), &meta);
         self.pool.give(meta.packet);
     }
 
     pub(crate) fn drop<T: Trace>(&mut self, packet: Packet, reason: DropReason, trace: &mut T) {
         trace.step(Event::Dropped(reason), &packet);
-        self.add_drop(reason, 1);
-        self.drop_log.keep_frame(reason, &packet);
+        self.counters.add_drop(reason, 1);
+        self.drop_log.keep_frame(reason, self.counters.port(), &packet);
         self.pool.give(packet);
     }
 

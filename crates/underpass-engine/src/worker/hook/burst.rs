@@ -129,7 +129,7 @@ pub(crate) fn refuse<const COUNT: bool>(
             continue;
         }
         if control == Control::Drop {
-            path.drop_log.keep_frame(DropReason::Police, &packet);
+            path.drop_log.keep_frame(DropReason::Police, path.counters.port(), &packet);
         }
         path.pool.give(packet);
         match control {
@@ -141,8 +141,8 @@ pub(crate) fn refuse<const COUNT: bool>(
         }
     }
     path.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
-    path.add_drop(DropReason::Police, drops);
-    path.add_drop(DropReason::TcStolen, stolen);
+    path.counters.add_drop(DropReason::Police, drops);
+    path.counters.add_drop(DropReason::TcStolen, stolen);
     if let Some(counter) = hook.counter {
         path.counters.add_tc_refused(counter, drops, 0);
     }

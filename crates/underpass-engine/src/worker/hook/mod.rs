@@ -316,7 +316,7 @@ fn police<const COUNT: bool>(
         if parts != 0 && offload::keep(packet, parts as usize) {
             // What is cut off is a packet more, and is dropped.
             path.totals.generated += 1;
-            path.add_drop(DropReason::Police, 1);
+            path.counters.add_drop(DropReason::Police, 1);
             return policer.conform;
         }
     }
@@ -377,7 +377,7 @@ fn perform_mirred<const COUNT: bool>(
             });
         }
         None => {
-            path.add_drop(DropReason::NoBuffer, 1);
+            path.counters.add_drop(DropReason::NoBuffer, 1);
             path.counters.add_tc_refused(action.config.counter, 0, 1);
         }
     }

@@ -49,7 +49,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         if self.deadline().is_none_or(|due| due > now) {
             return;
         }
-        self.path.drop_log.begin(None, now);
+        self.path.drop_log.begin(now);
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         update_qdiscs(&mut self.path, &view, trace);
