@@ -11,8 +11,8 @@ use libc::EINVAL;
 use underpass_netlink::RequestError;
 
 pub(crate) use request::{
-    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_GROUP_TYPE, NHA_ID, NHA_OIF, RTM_DELNEXTHOP, RTM_GETNEXTHOP,
-    RTM_NEWNEXTHOP, delete, dump, get, new,
+    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_GROUP_TYPE, NHA_ID, NHA_OIF, NHA_OP_FLAG_RESP_GRP_RESVD_0,
+    NHA_OP_FLAGS, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete, dump, get, new,
 };
 
 use super::info::{Hop, Origin};

@@ -40,8 +40,10 @@ const ROUTE: [u16; 17] = [
 ];
 /// What one of several ways can say.
 const WAY: [u16; 5] = [RTA_GATEWAY, RTA_FLOW, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP];
-/// What an object can say: its id, its members, its way, and what it has counted.
-const OBJECT: [u16; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16];
+/// What an object can say: its id, its members, its way, what fields of its members mean, and what it has counted.
+const OBJECT: [u16; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 11, 12, nexthop::NHA_OP_FLAGS, 15, 16];
+/// What Linux 6.12 and later say of a group: that its members have no other fields than their weights.
+const OBJECT_FLAGS: u32 = nexthop::NHA_OP_FLAG_RESP_GRP_RESVD_0;
 
 /// `RTNH_F_DEAD`, `PERVASIVE`, `ONLINK`, `OFFLOAD`, `LINKDOWN`, `UNRESOLVED`, `TRAP`.
 const WAY_FLAGS: u32 = 0x7f;
@@ -126,6 +128,10 @@ pub(super) fn understands_object(message: &Message<'_>, header: usize) -> bool {
             attribute.kind == nexthop::NHA_GROUP_TYPE && attribute.u16() > RESILIENT,
             attribute.value,
         );
+        unknown.add_if(
+            attribute.kind == nexthop::NHA_OP_FLAGS && attribute.u32() & !OBJECT_FLAGS != 0,
+            attribute.value,
+        );
     }
     unknown.finish() == 0
 }
@@ -134,4 +140,30 @@ pub(super) fn understands_object(message: &Message<'_>, header: usize) -> bool {
 /// not parameters for the kernel's own devices.
 pub(super) fn is_whole(encap: &Encap, reported: &Attribute<'_>) -> bool {
     !Encap::is_of_device(encap.kind()) && encap.is_all_of(reported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux 6.18: `ip nexthop add id 3 group 1/2`, what `ip nexthop show id 3` is answered.
+    #[test]
+    fn a_group_of_linux_6_12_and_later() {
+        let mut bytes = [
+            &[0x44, 0, 0, 0, 104, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..],
+            &[0; 8],
+            &[8, 0, 1, 0, 3, 0, 0, 0],
+            &[6, 0, 3, 0, 0, 0, 0, 0],
+            &[20, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
+            &[8, 0, 14, 0, 0, 0, 0, 0x80],
+        ]
+        .concat();
+        let understood = |bytes: &[u8]| {
+            let message = underpass_netlink::messages(bytes).next().unwrap();
+            understands_object(&message, 8)
+        };
+        assert!(understood(&bytes));
+        *bytes.last_mut().unwrap() = 0xc0;
+        assert!(!understood(&bytes));
+    }
 }

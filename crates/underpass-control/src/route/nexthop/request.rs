@@ -39,7 +39,7 @@ const NHA_GROUPS: u16 = 9;
 const NHA_MASTER: u16 = 10;
 pub(super) const NHA_FDB: u16 = 11;
 const NHA_RES_GROUP: u16 = 12;
-const NHA_OP_FLAGS: u16 = 14;
+pub(crate) const NHA_OP_FLAGS: u16 = 14;
 const NHA_HW_STATS_ENABLE: u16 = 16;
 pub(super) const MAX: usize = 18;
 
@@ -70,7 +70,7 @@ pub(super) const HEADER: usize = 8;
 /// `struct nexthop_grp`: id, weight − 1 in two bytes that are apart, reserved.
 pub(super) const MEMBER: usize = 8;
 /// Weights are of two bytes: the second was reserved once.
-const NHA_OP_FLAG_RESP_GRP_RESVD_0: u32 = 1 << 31;
+pub(crate) const NHA_OP_FLAG_RESP_GRP_RESVD_0: u32 = 1 << 31;
 /// `NEXTHOP_GRP_TYPE_RES`.
 const RESILIENT: u16 = 1;
 
