@@ -54,7 +54,10 @@ pub use neighbour::Neighbour;
 pub use owner::{Owner, owner, translate};
 pub use program::{Offered, Program};
 pub use request::{Protocol, Request};
-pub use route::{Matched, Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, matched, routes};
+pub use route::{
+    Matched, Route, RouteWords, RoutesInWords, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, matched, routes,
+    routes_in_words,
+};
 pub use save::{Elsewhere, Saved};
 pub use state::Router;
 pub use statistics::{LabelCount, LinkCounts, PolicerCounts, QueueCounts, SidCount};

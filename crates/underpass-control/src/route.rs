@@ -64,7 +64,7 @@ pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Place, Prefix, bits};
 
 pub use crate::live::VrfRoute;
-pub use view::{Route, routes};
+pub use view::{Route, RouteWords, RoutesInWords, routes, routes_in_words};
 pub use vrf::{Sender, VrfChange, VrfDoor};
 
 /// The state of routing.

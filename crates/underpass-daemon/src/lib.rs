@@ -4,6 +4,8 @@
 pub mod child;
 pub mod client;
 pub mod fpm;
+pub mod history;
+pub mod http;
 pub mod kernel;
 pub mod launch;
 pub mod limits;

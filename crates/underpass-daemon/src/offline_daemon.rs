@@ -271,7 +271,7 @@ fn answer(mut connection: &UnixStream, words: &Words) -> io::Result<()> {
         serde_json::to_vec(&words.saved().ok_or(io::ErrorKind::TimedOut)?)?
     } else {
         let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
-        serde_json::to_vec(&words.stats(topic).ok_or(io::ErrorKind::TimedOut)?)?
+        serde_json::to_vec(&words.stats(topic).ok_or(io::ErrorKind::TimedOut)?.here())?
     };
     text.push(b'\n');
     connection.write_all(&text)

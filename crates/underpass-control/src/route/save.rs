@@ -199,7 +199,7 @@ fn destination((family, _, prefix): Place) -> String {
 }
 
 /// `type`, unless it is an ordinary route.
-const fn kind_name(kind: u8) -> Option<&'static str> {
+pub(super) const fn kind_name(kind: u8) -> Option<&'static str> {
     Some(match kind {
         libc::RTN_UNICAST => "",
         libc::RTN_LOCAL => "local",

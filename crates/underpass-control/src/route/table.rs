@@ -328,6 +328,11 @@ impl Table {
         self.slots.range((from, Bound::Unbounded)).map(|(key, slot)| (*key, self.lists.of(slot)))
     }
 
+    /// How many prefixes have a route.
+    pub fn prefixes(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The prefixes that have a route which `wanted` takes.
     pub fn with(&self, wanted: impl Fn(InfoId) -> bool) -> Vec<Prefix> {
         let mut found = Vec::new();

@@ -113,9 +113,11 @@ fn of_workers(accounts: &[Account], names: &[LinkName], epoch: Duration) -> BTre
             let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
             drop.packets += packets;
         }
-        for (port, reason, packets) in &account.dropped_by_port {
-            let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
-            *drop.ports.entry(name(*port).unwrap_or_else(|| NO_PORT.to_owned())).or_default() += packets;
+        for (port, by_reason) in &account.port_drops {
+            for (reason, packets) in by_reason {
+                let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
+                *drop.ports.entry(port_name(names, *port).to_owned()).or_default() += packets;
+            }
         }
         for (reason, example) in &account.dropped_last {
             let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
@@ -133,6 +135,12 @@ fn of_workers(accounts: &[Account], names: &[LinkName], epoch: Duration) -> BTre
             }
         }
     }
+    for drop in drops.values_mut() {
+        let waited = drop.packets.saturating_sub(drop.ports.values().sum());
+        if waited > 0 {
+            drop.ports.insert(NO_PORT.to_owned(), waited);
+        }
+    }
     drops
 }
 
@@ -148,10 +156,7 @@ mod tests {
         let account = |number, packets| Account {
             number,
             drops: vec![(DropReason::NoRoute, packets), (DropReason::Loop, 0)],
-            dropped_by_port: vec![
-                (Some(PortId(3)), DropReason::NoRoute, packets - 1),
-                (None, DropReason::NoRoute, 1),
-            ],
+            port_drops: vec![(PortId(3), vec![(DropReason::NoRoute, packets - 1)])],
             ..Account::default()
         };
         let drops = of_workers(&[account(0, 3), account(1, 5)], &names, Duration::ZERO);

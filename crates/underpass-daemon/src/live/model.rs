@@ -6,12 +6,15 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use underpass_control::{LabelCount, LinkCounts, LinkKind, PolicerCounts, QueueCounts, Router};
+use underpass_control::{
+    LabelCount, LinkCounts, LinkKind, PolicerCounts, QueueCounts, RouteWords, Router, routes_in_words,
+};
 use underpass_engine::{counters::MplsCount, drops::DropReason};
 
 use super::{
+    place::Place,
     questions::Answer,
-    state::{LeftOut, Link, Policer, Queue, State, Tunnel, busiest},
+    state::{LeftOut, Link, MOST, Policer, Queue, Route, Routes, State, Tunnel, busiest},
     stats::{FastPath, Label, Mpls, MplsDevice, Port, Sid, Stats, Topic},
 };
 
@@ -22,6 +25,7 @@ pub fn offline(router: &Router, topic: Topic) -> Answer {
         Topic::Mpls(label) => Answer::Mpls(mpls(router, label)),
         Topic::State => Answer::State(Box::new(state(router, offline_stats(router), &[]))),
         Topic::Drops => Answer::Drops(Vec::new()),
+        Topic::Routes => Answer::Routes(Box::new(routes(router))),
     }
 }
 
@@ -87,6 +91,7 @@ pub(super) fn state(router: &Router, stats: Stats, ports: &[u32]) -> State {
     let mut state = State {
         time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        place: Place::default(),
         stats,
         links: links(router, ports),
         labels: labels(router, None),
@@ -105,6 +110,25 @@ pub(super) fn state(router: &Router, stats: Stats, ports: &[u32]) -> State {
         policers: busiest(&mut state.policers, |policer| policer.packets),
     };
     state
+}
+
+/// Headends and other routes.
+pub(super) fn routes(router: &Router) -> Routes {
+    let told = routes_in_words(router, MOST);
+    let route = |route: RouteWords| Route {
+        prefix: route.destination,
+        table: route.table,
+        kind: (!route.kind.is_empty()).then(|| route.kind.to_owned()),
+        protocol: (!route.protocol.is_empty()).then_some(route.protocol),
+        metric: route.metric,
+        ways: route.ways,
+    };
+    Routes {
+        headends: told.headends.into_iter().map(route).collect(),
+        more_headends: told.more_headends,
+        routes: told.routes.into_iter().map(route).collect(),
+        prefixes: told.prefixes,
+    }
 }
 
 fn links(router: &Router, ports: &[u32]) -> Vec<Link> {

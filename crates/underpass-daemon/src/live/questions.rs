@@ -25,11 +25,12 @@ use underpass_engine::tables::{ActionId, Reader, Tables};
 
 use super::{
     drops::Dropped,
-    state::State,
+    place::Place,
+    state::{Routes, State},
     stats::{Mpls, Stats, Topic},
     trace,
     tracer::{Seen, Spec},
-    web::Web,
+    web::{Web, serve},
 };
 use crate::{
     limits::patiently,
@@ -78,6 +79,19 @@ pub enum Answer {
     State(Box<State>),
     /// To [`Topic::Drops`].
     Drops(Vec<Dropped>),
+    /// To [`Topic::Routes`].
+    Routes(Box<Routes>),
+}
+
+impl Answer {
+    /// With where the calling thread is, if that is part of it.
+    #[must_use]
+    pub fn here(mut self) -> Self {
+        if let Self::State(state) = &mut self {
+            state.place = Place::here();
+        }
+        self
+    }
 }
 
 /// Questions and orders to the control thread.
@@ -149,11 +163,9 @@ impl Questions {
         self.query_within(Question::Saved, SAVE_PATIENCE)
     }
 
-    fn state(&self) -> io::Result<State> {
-        match self.query(|answer| Question::Stats(Topic::State, answer))? {
-            Answer::State(state) => Ok(*state),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
+    fn counted(&self, topic: Topic) -> io::Result<Answer> {
+        // Names are looked for here, where no other question waits.
+        Ok(self.query(|to| Question::Stats(topic, to))?.here())
     }
 
     /// Answers a connection.
@@ -164,7 +176,7 @@ impl Questions {
             serde_json::to_vec(&self.saved()?)?
         } else {
             let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
-            serde_json::to_vec(&self.query(|answer| Question::Stats(topic, answer))?)?
+            serde_json::to_vec(&self.counted(topic)?)?
         };
         text.push(b'\n');
         connection.write_all(&text)
@@ -256,7 +268,9 @@ pub fn listen(
     if let Some(address) = metrics {
         let (listener, questions) = (TcpListener::bind(address)?, questions.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            Web::new(move || questions.state()).listen(&listener);
+            if let Err(error) = serve(Web::new(move |topic| questions.counted(topic)), &listener) {
+                tracing::error!("the page: {error}");
+            }
         })?;
     }
     let following = trace::Following::new(questions.clone(), tables, watcher);

@@ -23,6 +23,7 @@ impl Live {
             Topic::Mpls(label) => Answer::Mpls(model::mpls(&self.router, label)),
             Topic::State => Answer::State(Box::new(self.state())),
             Topic::Drops => Answer::Drops(self.drops()),
+            Topic::Routes => Answer::Routes(Box::new(model::routes(&self.router))),
         }
     }
 
@@ -40,6 +41,13 @@ impl Live {
         self.collect_accounts();
         let accounts = self.accounts.last();
         let mut tallies = tallies(accounts);
+        let mut by_port: BTreeMap<PortId, BTreeMap<String, u64>> = BTreeMap::new();
+        for (port, drops) in accounts.iter().flat_map(|account| &account.port_drops) {
+            let sums = by_port.entry(*port).or_default();
+            drops.iter().for_each(|(reason, count)| {
+                *sums.entry(reason.name().to_owned()).or_default() += count;
+            });
+        }
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in
             accounts.iter().flat_map(|account| &account.drops).filter(|(_, count)| *count > 0)
@@ -76,6 +84,7 @@ impl Live {
                 tx_packets: link.sent.0,
                 tx_bytes: link.sent.1,
                 drops,
+                path_drops: by_port.remove(port).unwrap_or_default(),
                 cut,
                 coalesced,
             })

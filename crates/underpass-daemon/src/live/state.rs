@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::stats::{Label, Stats};
+use super::{
+    place::Place,
+    stats::{Label, Stats},
+};
 
 /// Objects of a kind that are told at most; of more, those that have counted most.
 pub const MOST: usize = 1000;
@@ -17,6 +20,9 @@ pub struct State {
     pub time: u64,
     /// The program's version.
     pub version: String,
+    /// Where it runs.
+    #[serde(flatten, default)]
+    pub place: Place,
     /// What has been counted, as `underpass stats --json` tells it.
     #[serde(flatten)]
     pub stats: Stats,
@@ -151,6 +157,78 @@ pub struct Policer {
     pub drops: u64,
     /// Packets beyond its limit.
     pub overlimits: u64,
+}
+
+/// Routes. At most [`MOST`] of a kind are told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Routes that put headers before their packets, or into them: SRv6 policies, labels, tunnels.
+    pub headends: Vec<Route>,
+    /// How many there are besides.
+    pub more_headends: usize,
+    /// Other routes, without those of the router's own addresses.
+    pub routes: Vec<Route>,
+    /// How many prefixes all tables have together.
+    pub prefixes: usize,
+}
+
+/// A route.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its destination.
+    pub prefix: String,
+    /// Its table.
+    pub table: u32,
+    /// `blackhole`, `unreachable` …; an ordinary one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// What `ip` writes behind `proto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// `metric`.
+    pub metric: u32,
+    /// Each way, in the words of `ip`.
+    pub ways: Vec<String>,
+}
+
+impl State {
+    /// The counters of which a page shows rates, by the names that its script (`web/common.js`) has for them.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let totals = &self.stats.totals;
+        let named = [
+            ("received", totals.received),
+            ("sent", totals.sent),
+            ("delivered", totals.delivered),
+            ("dropped", totals.dropped),
+        ];
+        let mut all: Vec<(String, u64)> =
+            named.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let sum = |drops: &BTreeMap<String, u64>| drops.values().sum();
+        all.extend(self.stats.drops.iter().map(|(reason, count)| (format!("drop {reason}"), *count)));
+        for port in &self.stats.ports {
+            all.push((format!("port {} drops", port.name), sum(&port.drops)));
+            all.push((format!("port {} path drops", port.name), sum(&port.path_drops)));
+        }
+        for link in &self.links {
+            let name = format!("link {}", link.name);
+            all.extend([
+                (format!("{name} rx"), link.rx_packets),
+                (format!("{name} rx bytes"), link.rx_bytes),
+                (format!("{name} tx"), link.tx_packets),
+                (format!("{name} tx bytes"), link.tx_bytes),
+            ]);
+        }
+        all.extend(
+            self.stats.sids.iter().map(|sid| (format!("sid {} {}", sid.table, sid.prefix), sid.packets)),
+        );
+        all.extend(self.labels.iter().map(|label| (format!("label {}", label.label), label.packets)));
+        let queue = |queue: &Queue| (format!("queue {} {}", queue.device, queue.handle), queue.packets);
+        all.extend(self.queues.iter().map(queue));
+        all.extend(
+            self.policers.iter().map(|policer| (format!("policer {}", policer.index), policer.packets)),
+        );
+        all
+    }
 }
 
 /// Leaves of the objects those that have counted most, and says how many it took away.

@@ -135,6 +135,10 @@ pub struct Port {
     pub tx_bytes: u64,
     /// What the port itself has dropped, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Of what the workers have dropped, what came in by it, by reason. What waited in a queue and was dropped there is in none
+    /// of the ports, nor is what a program in the kernel drops.
+    #[serde(default)]
+    pub path_drops: BTreeMap<String, u64>,
     /// Large segments that were cut, as the device does not take them.
     pub cut: u64,
     /// TCP segments and UDP datagrams that were put to others, so that the host takes them as one.
@@ -195,6 +199,8 @@ pub enum Topic {
     State,
     /// [`Dropped`](super::drops::Dropped), a list.
     Drops,
+    /// [`Routes`](super::state::Routes).
+    Routes,
 }
 
 impl Topic {
@@ -204,6 +210,7 @@ impl Topic {
             [] => Some(Self::All),
             ["state"] => Some(Self::State),
             ["drops"] => Some(Self::Drops),
+            ["routes"] => Some(Self::Routes),
             ["mpls"] => Some(Self::Mpls(None)),
             ["mpls", label] => Some(Self::Mpls(Some(label.parse().ok()?))),
             _ => None,
@@ -234,6 +241,7 @@ mod tests {
             ("", Some(Topic::All)),
             ("state", Some(Topic::State)),
             ("drops", Some(Topic::Drops)),
+            ("routes", Some(Topic::Routes)),
             ("mpls", Some(Topic::Mpls(None))),
             (" mpls  100 ", Some(Topic::Mpls(Some(100)))),
             ("mpls -1", None),

@@ -1,126 +1,77 @@
-//! HTTP beside the router, for Prometheus and for eyes: `/metrics`, a page that shows the router at work, and
-//! `/api/state.json`, which the page reads. Nothing here changes anything.
+//! HTTP beside the router, for Prometheus and for eyes: `/metrics`, a page that shows the router at work, and the documents
+//! that the page reads. Nothing here changes anything.
 
 use std::{
-    io::{self, Read, Write},
-    net::{IpAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{
-            AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release},
-        },
-    },
+    io,
+    net::TcpListener,
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{metrics, questions::PATIENCE, state::State};
-use crate::limits::patiently;
+use super::{metrics, questions::Answer as Told, state::State, stats::Topic};
+use crate::{
+    history::{self, History},
+    http::{self, Answer, File, HTML, JSON, Request, SCRIPT, SHARED},
+};
 
-/// Longest request that is read.
-const REQUEST: usize = 8192;
-/// Connections that are answered at a time; more are closed.
-const CONNECTIONS: usize = 16;
 /// How long what was told of the router is told again: however many ask, the control thread is asked so often.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// What the page may do: load what lies beside it, nothing else.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-const HTML: &str = "text/html; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
-
 /// Files of the page.
-const FILES: [(&str, &str, &str); 4] = [
-    ("/", HTML, include_str!("../web/index.html")),
-    ("/app.js", "text/javascript; charset=utf-8", include_str!("../web/app.js")),
-    ("/style.css", "text/css; charset=utf-8", include_str!("../web/style.css")),
-    ("/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
-];
+const FILES: [File; 2] =
+    [("/", HTML, include_str!("../web/index.html")), ("/app.js", SCRIPT, include_str!("../web/app.js"))];
 
 /// Who answers.
 pub struct Web<F> {
     ask: F,
     last: Mutex<Option<(Instant, Arc<State>)>>,
+    routes: Mutex<Option<(Instant, String)>>,
+    history: Mutex<History>,
 }
 
-/// What is answered.
-struct Answer {
-    status: &'static str,
-    kind: &'static str,
-    body: String,
+/// Answers those who connect, and remembers how rates went.
+///
+/// # Errors
+/// There can be no thread.
+pub fn serve<F>(web: Web<F>, listener: &TcpListener) -> io::Result<()>
+where
+    F: Fn(Topic) -> io::Result<Told> + Send + Sync + 'static,
+{
+    let web = Arc::new(web);
+    let remembering = Arc::clone(&web);
+    thread::Builder::new().name("history".to_owned()).spawn(move || {
+        loop {
+            remembering.remember();
+            thread::sleep(history::STEP);
+        }
+    })?;
+    http::listen(listener, Arc::new(move |request: &Request<'_>| web.answer(request)));
+    Ok(())
 }
 
-impl<F: Fn() -> io::Result<State> + Send + Sync + 'static> Web<F> {
+impl<F: Fn(Topic) -> io::Result<Told>> Web<F> {
     /// `ask` tells what there is to see.
-    pub fn new(ask: F) -> Arc<Self> {
-        Arc::new(Self { ask, last: Mutex::new(None) })
+    pub fn new(ask: F) -> Self {
+        Self { ask, last: Mutex::default(), routes: Mutex::default(), history: Mutex::default() }
     }
 
-    /// Answers those who connect, each in a thread of its own: who is slow holds up nobody else.
-    pub fn listen(self: &Arc<Self>, listener: &TcpListener) {
-        let open = Arc::new(AtomicUsize::new(0));
-        for connection in patiently(listener.incoming(), "a request for metrics") {
-            if open.load(Acquire) >= CONNECTIONS {
-                continue;
+    fn answer(&self, request: &Request<'_>) -> io::Result<Answer> {
+        match request.path {
+            "/metrics" => {
+                let body = metrics::render(&*self.state()?).map_err(io::Error::other)?;
+                Ok(Answer::ok(metrics::KIND, body))
             }
-            open.fetch_add(1, Relaxed);
-            let (web, closed) = (Arc::clone(self), Arc::clone(&open));
-            let thread = thread::Builder::new().name("web-client".to_owned()).spawn(move || {
-                if let Err(error) = web.serve(&connection) {
-                    tracing::debug!("a request for metrics: {error}");
-                }
-                closed.fetch_sub(1, Release);
-            });
-            if thread.is_err() {
-                open.fetch_sub(1, Release);
+            "/api/state.json" => Ok(Answer::ok(JSON, serde_json::to_string(&*self.state()?)?)),
+            "/api/routes.json" => Ok(Answer::ok(JSON, self.routes()?)),
+            "/api/history.json" => {
+                let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Answer::ok(JSON, serde_json::to_string(&history.told(|_| true))?))
             }
-        }
-    }
-
-    fn serve(&self, mut connection: &TcpStream) -> io::Result<()> {
-        connection.set_write_timeout(Some(PATIENCE))?;
-        let request = read(connection, PATIENCE)?;
-        let here = connection.local_addr()?.ip();
-        let Answer { status, kind, body } = self.answer(&request, here).unwrap_or_else(|error| {
-            let body = format!("the router does not answer: {error}\n");
-            Answer { status: "503 Service Unavailable", kind: TEXT, body }
-        });
-        let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\
-             Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\
-             Cross-Origin-Resource-Policy: same-origin\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n"
-        );
-        connection.write_all(head.as_bytes())?;
-        connection.write_all(body.as_bytes())
-    }
-
-    fn answer(&self, request: &str, here: IpAddr) -> io::Result<Answer> {
-        let say = |status, text: &str| Answer { status, kind: TEXT, body: format!("{text}\n") };
-        let mut words = request.lines().next().unwrap_or_default().split(' ');
-        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        if method != "GET" {
-            return Ok(say("405 Method Not Allowed", "only GET"));
-        }
-        let path = target.split('?').next().unwrap_or_default();
-        // A page of somebody else's whose name leads here (DNS rebinding) is not to read it.
-        if here.is_loopback() && !is_own_name(request) {
-            return Ok(say("421 Misdirected Request", "ask by an address, or as localhost"));
-        }
-        if path == "/metrics" {
-            let body = metrics::render(&*self.state()?).map_err(io::Error::other)?;
-            return Ok(Answer { status: "200 OK", kind: metrics::KIND, body });
-        }
-        if path == "/api/state.json" {
-            let body = serde_json::to_string(&*self.state()?)?;
-            return Ok(Answer { status: "200 OK", kind: "application/json", body });
-        }
-        match FILES.iter().find(|(known, ..)| *known == path) {
-            Some((_, kind, text)) => Ok(Answer { status: "200 OK", kind, body: (*text).to_owned() }),
-            None => Ok(say("404 Not Found", "try /, /metrics or /api/state.json")),
+            path => {
+                let file = Answer::file(FILES.iter().chain(&SHARED), path);
+                Ok(file.unwrap_or_else(|| Answer::not_found("try /, /metrics or /api/state.json")))
+            }
         }
     }
 
@@ -132,64 +83,60 @@ impl<F: Fn() -> io::Result<State> + Send + Sync + 'static> Web<F> {
         {
             return Ok(Arc::clone(state));
         }
-        let state = Arc::new((self.ask)()?);
+        let Told::State(state) = (self.ask)(Topic::State)? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let state: Arc<State> = Arc::from(state);
         *last = Some((Instant::now(), Arc::clone(&state)));
         Ok(state)
     }
-}
 
-/// Reads the head of a request, which must have come in time as a whole.
-fn read(mut connection: &TcpStream, patience: Duration) -> io::Result<String> {
-    let deadline = Instant::now() + patience;
-    let mut request = Vec::new();
-    let mut part = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+    /// The routes, not older than a second: there may be many.
+    fn routes(&self) -> io::Result<String> {
+        let mut last = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, routes)) = &*last
+            && when.elapsed() < Duration::from_secs(1)
+        {
+            return Ok(routes.clone());
         }
-        connection.set_read_timeout(Some(left))?;
-        let length = connection.read(&mut part)?;
-        if length == 0 || request.len() + length > REQUEST {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        request.extend_from_slice(&part[..length]);
+        let routes = serde_json::to_string(&(self.ask)(Topic::Routes)?)?;
+        *last = Some((Instant::now(), routes.clone()));
+        Ok(routes)
     }
-    String::from_utf8(request).map_err(io::Error::other)
-}
 
-/// Whether the request names this host by an address, or as `localhost`.
-fn is_own_name(request: &str) -> bool {
-    let host = request.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("host").then(|| value.trim())
-    });
-    let Some(host) = host else { return true };
-    // An IPv6 address is in brackets, and has colons of its own.
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    fn remember(&self) {
+        // A router that does not answer leaves a gap.
+        let Ok(state) = self.state() else { return };
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.read(state.time, state.counters());
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{net::Ipv4Addr, sync::atomic::AtomicU64};
+    use std::{
+        net::Ipv4Addr,
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+    };
 
     use super::*;
 
     #[test]
     fn what_is_answered() {
         static ASKED: AtomicU64 = AtomicU64::new(0);
-        let web = Web::new(|| {
-            ASKED.fetch_add(1, Relaxed);
-            Ok(State { version: "7".into(), ..State::default() })
+        let web = Web::new(|topic| match topic {
+            Topic::Routes => Ok(Told::Routes(Box::default())),
+            _ => {
+                ASKED.fetch_add(1, Relaxed);
+                Ok(Told::State(Box::new(State { version: "7".into(), ..State::default() })))
+            }
         });
         let ask = |line: &str, host: &str| {
             let request = format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            let answer = web.answer(&request, Ipv4Addr::LOCALHOST.into()).unwrap();
-            (answer.status.get(..3).unwrap().parse::<u16>().unwrap(), answer.kind, answer.body)
+            let site = |request: &Request<'_>| web.answer(request);
+            let answer = http::answer(&request, Ipv4Addr::LOCALHOST.into(), &site);
+            let (status, kind, body) = answer.parts();
+            (status.get(..3).unwrap().parse::<u16>().unwrap(), kind, body.to_owned())
         };
         for (line, host, status) in [
             ("GET /", "127.0.0.1:9117", 200),
@@ -199,6 +146,8 @@ mod tests {
             ("GET /metrics", "127.0.0.1:9117", 200),
             ("GET /metrics?x=1", "localhost", 200),
             ("GET /api/state.json", "localhost:9117", 200),
+            ("GET /api/routes.json", "localhost:9117", 200),
+            ("GET /api/history.json", "localhost:9117", 200),
             ("GET /api/state.json", "evil.example:9117", 421),
             ("GET /", "evil.example", 421),
             ("GET /../Cargo.toml", "localhost", 404),
@@ -214,16 +163,8 @@ mod tests {
         assert_eq!(ASKED.load(Relaxed), 1, "asked once for all of them");
     }
 
-    /// The page loads nothing from elsewhere, and needs nothing that its policy forbids.
     #[test]
     fn files_are_of_the_house() {
-        for (path, _, text) in FILES {
-            for foreign in ["http://", "https://", "//cdn", "eval(", "innerHTML", "document.write"] {
-                // The name of SVG's elements is no address that is asked.
-                let text = text.replace("http://www.w3.org/2000/svg", "");
-                assert!(!text.contains(foreign), "{path} has {foreign}");
-            }
-        }
-        assert!(!FILES[0].2.contains("style=") && !FILES[0].2.contains("onclick"));
+        assert_eq!(http::are_of_the_house(FILES.iter().chain(&SHARED)), Ok(()));
     }
 }

@@ -100,10 +100,10 @@ pub struct Account {
     pub totals: Totals,
     /// Packets that it has dropped, by reason.
     pub drops: Vec<(DropReason, u64)>,
-    /// The same by the port that they came in by.
-    pub dropped_by_port: Vec<(Option<PortId>, DropReason, u64)>,
     /// The last one of each reason.
     pub dropped_last: Vec<(DropReason, Example)>,
+    /// Those of them that came in by a port, by reason.
+    pub port_drops: Vec<(PortId, Vec<(DropReason, u64)>)>,
     /// Packets that wait for a neighbour or in a qdisc.
     pub held: usize,
     /// Slots for packets that are free, and large ones.
@@ -380,12 +380,13 @@ impl Running {
         for (id, port) in self.ports.iter_mut().chain(&mut self.doors) {
             *tallies.entry(*id).or_default() += port.tally();
         }
+        let port_drops = tallies.keys().map(|id| (*id, counters.port_drops(*id)));
         Account {
             number: self.number,
+            port_drops: port_drops.filter(|(_, drops)| !drops.is_empty()).collect(),
             totals: counters.totals(),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
             ports: tallies.into_iter().collect(),
-            dropped_by_port: self.worker.drop_log().by_port().collect(),
             dropped_last: self
                 .worker
                 .drop_log()
@@ -400,6 +401,7 @@ impl Running {
 
     fn serve(&mut self, id: PortId, port: Box<LivePort>) {
         self.close(id);
+        self.counters.reserve_port(id);
         match &*port {
             LivePort::Tun(device) => {
                 if let Err(error) = self.ready.add(id, device.descriptor()) {

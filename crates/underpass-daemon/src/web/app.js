@@ -1,54 +1,23 @@
 "use strict";
 
-// Asks /api/state.json every second and shows it. Everything is made by createElement and textContent: no name of a
-// link or text of an answer becomes markup.
+// The page of a router: asks /api/state.json every second and shows it. What pages share is in common.js.
 
-const EVERY = 1000;
-const KEPT = 60;
-const SVG = "http://www.w3.org/2000/svg";
 // Nodes of a kind in the picture; the tables have all.
 const SHOWN = 12;
 
-const byId = (id) => document.getElementById(id);
-
-/** What counters have grown by, by their names. */
-const meter = {
-  time: null,
-  counters: new Map(),
-  rates: new Map(),
-
-  read(state) {
-    const now = countersOf(state);
-    const seconds = this.time === null ? 0 : (state.time - this.time) / 1000;
-    // The router tells one state for a while, however many ask.
-    if (this.time !== null && seconds <= 0) return;
-    for (const name of [...this.rates.keys()]) if (!now.has(name)) this.rates.delete(name);
-    if (this.time !== null) {
-      for (const [name, count] of now) {
-        const rates = this.rates.get(name) ?? [];
-        // A router that has begun anew counts from 0.
-        rates.push(Math.max(0, count - (this.counters.get(name) ?? 0)) / seconds);
-        if (rates.length > KEPT) rates.shift();
-        this.rates.set(name, rates);
-      }
-    }
-    this.time = state.time;
-    this.counters = now;
-  },
-
-  rate(name) {
-    return this.rates.get(name)?.at(-1) ?? null;
-  },
-};
-
-const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const isTunnel = (link) => link.tunnel !== undefined;
+
+/** The addresses of a link, those of IPv4 and those of IPv6. */
+const families = (link) => [false, true].map((six) => (link?.addresses ?? []).filter((one) => one.includes(":") === six));
 
 function countersOf(state) {
   const all = new Map();
   for (const name of ["received", "sent", "delivered", "dropped"]) all.set(name, state.totals[name]);
   for (const [reason, count] of Object.entries(state.drops)) all.set(`drop ${reason}`, count);
-  for (const port of state.ports) all.set(`port ${port.name} drops`, sum(Object.values(port.drops)));
+  for (const port of state.ports) {
+    all.set(`port ${port.name} drops`, sum(Object.values(port.drops)));
+    all.set(`port ${port.name} path drops`, sum(Object.values(port.path_drops)));
+  }
   for (const link of state.links) {
     for (const way of ["rx", "tx"]) {
       all.set(`link ${link.name} ${way}`, link[`${way}_packets`]);
@@ -77,72 +46,6 @@ function countersOf(state) {
 
 const sidName = (sid) => `sid ${sid.table} ${sid.prefix}`;
 
-/** A number in few characters. */
-function short(number) {
-  if (number === null || number === undefined) return "–";
-  let rest = number;
-  for (const unit of ["", "k", "M", "G", "T"]) {
-    if (rest < 999.5 || unit === "T") {
-      const digits = unit === "" || rest >= 99.95 ? 0 : rest >= 9.995 ? 1 : 2;
-      return `${rest.toFixed(digits)}${unit}`;
-    }
-    rest /= 1000;
-  }
-  return String(number);
-}
-
-const bits = (name) => {
-  const rate = meter.rate(name);
-  return rate === null ? "–" : `${short(rate * 8)}bit/s`;
-};
-const perSecond = (name) => `${short(meter.rate(name))}/s`;
-
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-function drawing(name, attributes = {}, text = null) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== null) made.textContent = text;
-  return made;
-}
-
-/** How a rate went, as a line. */
-function spark(name) {
-  const rates = meter.rates.get(name) ?? [];
-  const highest = Math.max(1, ...rates);
-  const from = KEPT - rates.length;
-  const points = rates.map((rate, at) => `${((from + at) * 90) / (KEPT - 1)},${17 - (rate * 16) / highest}`);
-  const svg = drawing("svg", { class: "spark", viewBox: "0 0 90 18", preserveAspectRatio: "none", "aria-hidden": "true" });
-  svg.append(drawing("polyline", { points: points.join(" ") }));
-  return svg;
-}
-
-/** Fills a table. A row: its cells, and whether something is lost there now. */
-function table(id, columns, rows, empty) {
-  const cells = (row) =>
-    row.cells.map((cell, at) => element("td", { class: columns[at].startsWith("#") ? "number rate" : "" }, cell));
-  const head = columns.map((column) =>
-    element("th", { class: column.startsWith("#") ? "number" : "", scope: "col" }, column.replace("#", "")));
-  const body = rows.map((row) => element("tr", { class: row.alarm ? "alarm" : "" }, ...cells(row)));
-  // What is left of the width goes to no number.
-  if (columns.at(-1).startsWith("#")) {
-    head.push(element("td"));
-    body.forEach((row) => row.append(element("td")));
-  }
-  if (rows.length === 0) {
-    byId(id).replaceChildren(element("tbody", {}, element("tr", {}, element("td", { class: "empty" }, empty))));
-  } else {
-    byId(id).replaceChildren(
-      element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
-  }
-}
-
-const grows = (name) => (meter.rate(name) ?? 0) > 0;
 const lostRow = (name, cells) => ({ cells, alarm: grows(`${name} lost`) });
 
 function tables(state) {
@@ -154,7 +57,7 @@ function tables(state) {
         spark(`port ${port.name} drops`), "Dropped at the port: docs/metrics.md tells the reasons."],
       alarm: grows(`port ${port.name} drops`),
     })));
-  table("drops", ["reason", "#now", "#all", "last minute", "what it means"], [
+  table("drops", ["reason", "#now", "#all", span(), "~what it means"], [
     ...drops.map(([reason, count]) => ({
       cells: [reason, perSecond(`drop ${reason}`), short(count), spark(`drop ${reason}`), state.meanings[reason] ?? ""],
       alarm: grows(`drop ${reason}`),
@@ -163,32 +66,34 @@ function tables(state) {
   ], "nothing was dropped");
 
   const up = (link) => (link?.up ? "up" : "down");
-  table("ports", ["port", "state", "#in", "#bit/s", "last minute", "#out", "#bit/s", "last minute", "#drops", "driver"],
+  table("ports", ["port", "state", "#in", "~#bit/s", span(), "#out", "~#bit/s", "~" + span(), "#drops", "~driver"],
     state.ports.map((port) => {
       const name = `link ${port.name}`;
       const link = state.links.find((link) => link.index === port.index);
+      const own = families(link).flat().map((address) => element("small", {}, address));
+      const lost = (meter.rate(`port ${port.name} drops`) ?? 0) + (meter.rate(`port ${port.name} path drops`) ?? 0);
       return {
-        cells: [port.name, up(link), perSecond(`${name} rx`), bits(`${name} rx bytes`), spark(`${name} rx`),
-          perSecond(`${name} tx`), bits(`${name} tx bytes`), spark(`${name} tx`), perSecond(`port ${port.name} drops`),
+        cells: [element("div", { class: "stack" }, port.name, ...own), up(link), perSecond(`${name} rx`), bits(`${name} rx bytes`),
+          spark(`${name} rx`), perSecond(`${name} tx`), bits(`${name} tx bytes`), spark(`${name} tx`), `${short(lost)}/s`,
           port.driver],
-        alarm: !link?.up || grows(`port ${port.name} drops`),
+        alarm: !link?.up || lost > 0,
       };
     }), "no device is attached");
 
-  table("sids", ["prefix", "behaviour", "table", "#now", "#bit/s", "last minute", "#errors"],
+  table("sids", ["prefix", "behaviour", "~table", "#now", "~#bit/s", span(), "#errors"],
     state.sids.map((sid) => {
       const name = sidName(sid);
       return lostRow(name, [sid.prefix, sid.behaviour, String(sid.table), perSecond(name), bits(`${name} bytes`),
         spark(name), short(sid.errors)]);
     }), "there is no local SID");
 
-  table("labels", ["label", "#now", "#bit/s", "last minute", "#errors"],
+  table("labels", ["label", "#now", "#bit/s", span(), "#errors"],
     state.labels.map((label) => {
       const name = `label ${label.label}`;
       return lostRow(name, [String(label.label), perSecond(name), bits(`${name} bytes`), spark(name), short(label.errors)]);
     }), "no label has a route");
 
-  table("tunnels", ["tunnel", "kind", "state", "local", "remote", "#in", "#out", "last minute", "#errors"],
+  table("tunnels", ["tunnel", "~kind", "state", "~local", "remote", "#in", "#out", "~" + span(), "~#errors"],
     state.links.filter(isTunnel).map((link) => {
       const name = `link ${link.name}`;
       const kind = link.tunnel.encap ? `${link.kind} in ${link.tunnel.encap}` : link.kind;
@@ -199,7 +104,7 @@ function tables(state) {
       };
     }), "there is no tunnel");
 
-  table("queues", ["device", "handle", "kind", "in", "#limit", "#now", "#bit/s", "last minute", "#dropped", "#waiting"],
+  table("queues", ["device", "~handle", "kind", "~in", "#limit", "~#now", "#bit/s", "~" + span(), "#dropped", "~#waiting"],
     state.queues.map((queue) => {
       const name = `queue ${queue.device} ${queue.handle}`;
       return lostRow(name, [queue.device, queue.handle, queue.class ? `${queue.kind} class` : queue.kind, queue.parent,
@@ -207,14 +112,14 @@ function tables(state) {
         short(queue.drops), short(queue.queued)]);
     }), "no qdisc of the router's has been made");
 
-  table("policers", ["policer", "#limit", "#filters", "#now", "#bit/s", "last minute", "#dropped"],
+  table("policers", ["policer", "#limit", "~#filters", "#now", "~#bit/s", span(), "#dropped"],
     state.policers.map((policer) => {
       const name = `policer ${policer.index}`;
       return lostRow(name, [name, policer.rate === undefined ? "–" : `${short(policer.rate)}bit/s`,
         String(policer.filters), perSecond(name), bits(`${name} bytes`), spark(name), short(policer.drops)]);
     }), "there is no policer");
 
-  table("workers", ["worker", "processor", "#now", "last minute", "#sleeps", "#held", "#free buffers"],
+  table("workers", ["worker", "~processor", "#now", span(), "~#sleeps", "#held", "~#free buffers"],
     state.workers.map((worker) => {
       const name = `worker ${worker.number}`;
       return {
@@ -243,7 +148,7 @@ function topology(state) {
     text: `in ${bits(`link ${link.name} rx bytes`)}  out ${bits(`link ${link.name} tx bytes`)}`,
   });
   const ports = busiest(state.links.filter((link) => link.kind === "port"), linkRate)
-    .map((link) => node(link, link.addresses[0] ?? ""));
+    .map((link) => node(link, families(link).map((own) => own[0]).filter(Boolean).join("  ")));
   const tunnels = busiest(state.links.filter(isTunnel), linkRate)
     .map((link) => node(link, `${link.kind} → ${link.tunnel.remote}`));
   const inTable = (table) => Math.max(0, instances.findIndex((one) => one.table === table));
@@ -303,6 +208,9 @@ function topology(state) {
 
 function show(state) {
   byId("version").textContent = state.version;
+  const place = [state.host, state.namespace].filter(Boolean).join(", namespace ");
+  byId("place").textContent = place;
+  document.title = [state.namespace ?? state.host, "Underpass"].filter(Boolean).join(" – ");
   const rate = (name) => `${short(meter.rate(name))}/s`;
   const left = Object.entries(state.left_out).filter(([, count]) => count > 0)
     .map(([kind, count]) => `; ${short(count)} more ${kind}, which are less busy`).join("");
@@ -313,20 +221,36 @@ function show(state) {
   topology(state);
 }
 
+/** Headends and routes, while they are looked at: there may be many. */
+const routing = {
+  asked: 0,
+
+  async refresh() {
+    if (!byId("routing").open || performance.now() - this.asked < 4500) return;
+    this.asked = performance.now();
+    routeTables(await ask("/api/routes.json"));
+  },
+};
+
+let latest = null;
+
 async function turn() {
-  const trouble = byId("trouble");
-  try {
-    const answer = await fetch("/api/state.json", { cache: "no-store", signal: AbortSignal.timeout(5000) });
-    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-    const state = await answer.json();
-    meter.read(state);
-    show(state);
-    trouble.hidden = true;
-  } catch (error) {
-    trouble.textContent = `The router does not answer: ${error.message}`;
-    trouble.hidden = false;
-  }
-  setTimeout(turn, EVERY);
+  latest = await ask("/api/state.json");
+  meter.read(latest.time, countersOf(latest));
+  await Promise.all([hour.refresh("/api/history.json"), routing.refresh()]);
+  show(latest);
 }
 
-turn();
+/** What was pressed is shown at once. */
+async function again(refresh) {
+  try {
+    await refresh();
+    if (latest !== null) show(latest);
+  } catch {
+    // The next turn says why.
+  }
+}
+
+hour.button("hour", () => again(() => hour.refresh("/api/history.json")));
+byId("routing").addEventListener("toggle", () => again(() => routing.refresh()));
+everySecond(turn, "The router");
