@@ -30,6 +30,7 @@ use underpass_daemon::testbed;
   underpass lab all               # all five experiments; writes docs/experiments.md
   underpass lab run lab.yaml      # the network of a file, and its checks
   underpass lab evpn              # EVPN over VXLAN, then the same over SRv6, configured by FRR
+  underpass lab scale             # 64 routers with FRR: time and memory
   underpass lab soak              # an hour of traffic, changes and faults, then checks")]
 pub struct Args {
     #[command(subcommand)]
@@ -54,6 +55,8 @@ enum Network {
     Run(run::Args),
     /// Bridged and routed tenants over VXLAN (EVPN), then over SRv6: two leaves, a spine, FRR, a host that moves
     Evpn(run::EvpnArgs),
+    /// Many routers with FRR's L3VPN over SRv6: time until all have all routes, and memory
+    Scale(run::ScaleArgs),
     /// Run all five experiments and write a page with their tables and plots beside the published figures
     All(all::Args),
     /// Run mixed traffic, changes and faults, then check memory, queues and counters
@@ -73,6 +76,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::Police(args) => police::measure(&program, args)?,
         Network::Run(args) => run::run(&program, args)?,
         Network::Evpn(args) => run::evpn(&program, args)?,
+        Network::Scale(args) => run::scale(&program, args)?,
         Network::All(args) => all::write(&program, args)?,
         Network::Soak(args) => soak::run(&program, args)?,
     }

@@ -6,6 +6,7 @@ mod file;
 mod frr;
 mod node;
 mod picture;
+mod scale;
 mod web;
 
 use std::{
@@ -21,6 +22,7 @@ use underpass_daemon::{output::print, testbed::join};
 
 use super::kept::{Names, Signals};
 pub use evpn::{Args as EvpnArgs, run as evpn};
+pub use scale::{Args as ScaleArgs, run as scale};
 use file::Topology;
 use frr::Installation;
 use node::{Node, last_lines};
@@ -77,9 +79,19 @@ pub fn run(program: &Path, args: &Args) -> anyhow::Result<()> {
 }
 
 fn show(program: &Path, topology: &Topology, options: &Options) -> anyhow::Result<()> {
+    show_with(program, topology, options, |_| Ok(()))
+}
+
+/// The same; `after` is called when all checks hold.
+fn show_with(
+    program: &Path,
+    topology: &Topology,
+    options: &Options,
+    after: impl FnOnce(&Lab) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut signals = Signals::block()?;
     let lab = Lab::build(program, topology, options, &mut signals)?;
-    let checked = lab.check(topology, &mut signals);
+    let checked = lab.check(topology, &mut signals).and_then(|()| after(&lab));
     if let Some(path) = &options.draw {
         fs::write(path, picture::draw(topology, &lab.received(topology)?))
             .with_context(|| format!("--draw {}", path.display()))?;
@@ -103,6 +115,8 @@ struct Lab {
     /// In the order of the file.
     nodes: Vec<Node>,
     directory: TempDir,
+    /// What was done until when.
+    phases: Vec<(&'static str, Instant)>,
 }
 
 impl Lab {
@@ -121,7 +135,7 @@ impl Lab {
         let programs = directory.path().join("bin");
         fs::create_dir(&programs)?;
         symlink(program, programs.join("underpass"))?;
-        let mut lab = Self { nodes: Vec::new(), directory };
+        let mut lab = Self { nodes: Vec::new(), directory, phases: Vec::new() };
         for node in &topology.nodes {
             lab.nodes.push(Node::new(node, lab.directory.path(), &topology.directory)?);
         }
@@ -129,6 +143,7 @@ impl Lab {
             lab.join(topology, link)?;
         }
         print(&format!("== {} ==\n{}", topology.name, described(topology)))?;
+        lab.phases.push(("namespaces and links", Instant::now()));
         let pairs = || topology.nodes.iter().enumerate();
         for (at, node) in pairs() {
             signals.none_has_come()?;
@@ -138,7 +153,9 @@ impl Lab {
         if let Some(first) = options.web {
             lab.serve(first)?;
         }
+        lab.phases.push(("routers are ready", Instant::now()));
         lab.configure(topology, signals, true)?;
+        lab.phases.push(("lines of routers", Instant::now()));
         if let Some(installation) = &installation {
             print(&format!("FRR {}\n", installation.version))?;
             for (at, node) in pairs() {
@@ -149,7 +166,9 @@ impl Lab {
                 lab.nodes[at].configure_frr(node)?;
             }
         }
+        lab.phases.push(("FRR has its configuration", Instant::now()));
         lab.configure(topology, signals, false)?;
+        lab.phases.push(("lines of hosts", Instant::now()));
         Ok(lab)
     }
 
