@@ -60,6 +60,17 @@ pub struct Node {
     pub frr: Option<Frr>,
 }
 
+impl Node {
+    /// What it is, in words.
+    pub const fn kind(&self) -> &'static str {
+        match (&self.router, &self.frr) {
+            (None, _) => "host",
+            (Some(_), None) => "router",
+            (Some(_), Some(_)) => "router, FRR",
+        }
+    }
+}
+
 /// A text and where it is in the file, counted from 1.
 #[derive(Clone, Debug)]
 pub struct Line {

@@ -22,17 +22,17 @@ use underpass_daemon::{output::print, testbed::join};
 
 use super::kept::{Names, Signals};
 pub use evpn::{Args as EvpnArgs, run as evpn};
-pub use scale::{Args as ScaleArgs, run as scale};
 use file::Topology;
 use frr::Installation;
 use node::{Node, last_lines};
+pub use scale::{Args as ScaleArgs, run as scale};
 
 /// A network from a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass lab run examples/lab-small/lab.yaml          # build it, check it, remove it
   underpass lab run examples/lab-small/lab.yaml --keep   # and leave it running until Ctrl-C
-  underpass lab run lab.yaml --keep --web 9200           # with the page of each router at 127.0.0.1
+  underpass lab run lab.yaml --keep --web 9200           # with a page of the network at 127.0.0.1
   underpass lab run lab.yaml --frr target/newer          # with the FRR of another Debian
 
 A file:
@@ -65,7 +65,7 @@ pub struct Options {
     /// Draw the network with what each end of a link has received, as SVG, when the checks are over
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
-    /// Serve the page of each router at 127.0.0.1, from this port on
+    /// Serve the page of the network at this port of 127.0.0.1, and those of the routers at the ports behind it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..))]
     web: Option<u16>,
 }
@@ -151,7 +151,7 @@ impl Lab {
             lab.nodes[at].start(node, program, metrics)?;
         }
         if let Some(first) = options.web {
-            lab.serve(first)?;
+            lab.serve(topology, first)?;
         }
         lab.phases.push(("routers are ready", Instant::now()));
         lab.configure(topology, signals, true)?;
@@ -198,14 +198,32 @@ impl Lab {
         Ok(())
     }
 
-    /// A port for the page of each router.
-    fn serve(&self, first: u16) -> anyhow::Result<()> {
-        let routers = self.nodes.iter().filter(|node| node.router.is_some());
-        for (node, port) in routers.zip(first..=u16::MAX) {
-            web::lead(port, &node.namespace)?;
-            print(&format!("http://127.0.0.1:{port}/ is {}\n", node.namespace.name()))?;
+    /// The page of the network at the first port, and a port for the page of each router behind it.
+    fn serve(&self, topology: &Topology, first: u16) -> anyhow::Result<()> {
+        let mut ports = first..=u16::MAX;
+        let port = ports.next().unwrap_or(first);
+        let mut watched = web::Lab {
+            name: topology.name.clone(),
+            nodes: Vec::new(),
+            links: topology.links.iter().map(|link| link.ends.clone()).collect(),
+            places: Some(picture::places(topology)),
+        };
+        print(&format!("http://127.0.0.1:{port}/ is the network\n"))?;
+        for (node, of_file) in self.nodes.iter().zip(&topology.nodes) {
+            let namespace = node.namespace.clone();
+            let name = of_file.name.clone();
+            let kind = of_file.kind();
+            let Some(arguments) = &of_file.router else {
+                watched.nodes.push(web::Watched { name, kind, namespace, socket: None, page: None });
+                continue;
+            };
+            let page = ports.next().context("--web: there are fewer ports than routers")?;
+            web::lead(page, &namespace)?;
+            print(&format!("http://127.0.0.1:{page}/ is {name}\n"))?;
+            let socket = Some(web::socket(&namespace, arguments)?);
+            watched.nodes.push(web::Watched { name, kind, namespace, socket, page: Some(page) });
         }
-        Ok(())
+        web::serve(watched, port)
     }
 
     /// The packets that both ends of each link have received.
@@ -281,11 +299,7 @@ impl Lab {
 fn described(topology: &Topology) -> String {
     let mut text = String::new();
     for (at, node) in topology.nodes.iter().enumerate() {
-        let kind = match (&node.router, &node.frr) {
-            (None, _) => "host",
-            (Some(_), None) => "router",
-            (Some(_), Some(_)) => "router, FRR",
-        };
+        let kind = node.kind();
         let far = topology
             .links
             .iter()

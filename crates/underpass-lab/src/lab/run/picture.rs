@@ -10,8 +10,17 @@ const DOWN: usize = 150;
 /// A node's box.
 const BOX: (usize, usize) = (110, 36);
 
-/// Draws it; `received` has the packets of both ends of each link.
-pub fn draw(topology: &Topology, received: &[[u64; 2]]) -> String {
+/// Where the nodes are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub width: usize,
+    pub height: usize,
+    /// The middle of each node's box.
+    pub at: Vec<(usize, usize)>,
+}
+
+/// Finds a place for each node.
+pub fn places(topology: &Topology) -> Places {
     let rows = rows(topology);
     let widest = rows.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let (width, height) = (widest * ACROSS, rows.len().max(1) * DOWN);
@@ -22,6 +31,12 @@ pub fn draw(topology: &Topology, received: &[[u64; 2]]) -> String {
             at[node] = ((2 * place + 1) * width / (2 * nodes.len()), row * DOWN + DOWN / 2);
         }
     }
+    Places { width, height, at }
+}
+
+/// Draws it; `received` has the packets of both ends of each link.
+pub fn draw(topology: &Topology, received: &[[u64; 2]]) -> String {
+    let Places { width, height, at } = places(topology);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
@@ -48,11 +63,8 @@ pub fn draw(topology: &Topology, received: &[[u64; 2]]) -> String {
         }
     }
     for (node, (x, y)) in topology.nodes.iter().zip(&at) {
-        let (fill, kind) = match (&node.router, &node.frr) {
-            (None, _) => ("#e8f0fe", "host"),
-            (Some(_), None) => ("#e6f4ea", "router"),
-            (Some(_), Some(_)) => ("#e6f4ea", "router, FRR"),
-        };
+        let kind = node.kind();
+        let fill = if node.router.is_none() { "#e8f0fe" } else { "#e6f4ea" };
         let (left, top) = (x - BOX.0 / 2, y - BOX.1 / 2);
         let _ = writeln!(
             svg,
