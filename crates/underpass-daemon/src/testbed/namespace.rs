@@ -104,6 +104,16 @@ impl Namespace {
         finish(&mut command, PATIENCE).with_context(|| format!("in {}: {}", self.name, brief(lines)))
     }
 
+    /// Runs `ip` with these arguments, of which no shell makes anything; it must succeed.
+    ///
+    /// # Errors
+    /// As [`Namespace::run`].
+    pub fn ip(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let line = format!("ip {}", arguments.join(" "));
+        finish(self.command("ip").args(arguments), PATIENCE)?.success(&line, &self.name)?;
+        Ok(())
+    }
+
     /// How many packets a device of it has received.
     ///
     /// # Errors
@@ -153,8 +163,8 @@ pub(super) fn brief(lines: &str) -> &str {
 /// # Errors
 /// Those of `ip link add`.
 pub fn join(one: &Namespace, first: &str, other: &Namespace, second: &str) -> anyhow::Result<()> {
-    one.run(&format!("ip link add {first} type veth peer name {second} netns {}", other.path()))?;
-    Ok(())
+    let path = other.path();
+    one.ip(&["link", "add", first, "type", "veth", "peer", "name", second, "netns", &path])
 }
 
 /// Runs a command that reads nothing, to its end.

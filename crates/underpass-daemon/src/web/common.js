@@ -155,10 +155,10 @@ const grows = (name) => (meter.rate(name) ?? 0) > 0;
 /** Headends and routes of a router. */
 function routeTables(told) {
   const line = (route) => ({
-    cells: [route.prefix, String(route.table), [route.kind ?? "", ...route.ways].join("; ").replace(/^; /, ""), route.protocol ?? "",
-      String(route.metric)],
+    cells: [route.prefix, String(route.table), route.protocol ?? "", String(route.metric),
+      [route.kind, ...route.ways].filter(Boolean).join("; ")],
   });
-  const columns = ["prefix", "~#table", "where to", "~proto", "~#metric"];
+  const columns = ["prefix", "~#table", "~proto", "~#metric", "where to"];
   table("headends", columns, told.headends.map(line), "no route puts headers on its packets");
   table("routes", columns, told.routes.map(line), "there is no route");
   const more = told.more_headends > 0 ? `, ${short(told.more_headends)} more headends` : "";

@@ -23,7 +23,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `underpass lab` with these arguments, whose temporary files are in a directory of its own.
-fn lab(arguments: &[&str], temporary: &Path) -> Command {
+pub fn lab(arguments: &[&str], temporary: &Path) -> Command {
     let mut command = Command::new(program());
     command.arg("lab").args(arguments).env("TMPDIR", temporary).stdin(Stdio::null());
     command
@@ -67,6 +67,24 @@ fn the_l3vpn_as_a_file() {
     let file = example("lab-l3vpn/lab.yaml");
     let output = lab(&["run", file.to_str().unwrap()], temporary.path()).output().unwrap();
     holds(&output, temporary.path(), 13);
+}
+
+#[test]
+fn labels_as_a_file() {
+    let Some(_turn) = turn("labels_as_a_file") else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let file = example("lab-mpls/lab.yaml");
+    let output = lab(&["run", file.to_str().unwrap()], temporary.path()).output().unwrap();
+    holds(&output, temporary.path(), 11);
+}
+
+#[test]
+fn tunnels_in_udp_as_a_file() {
+    let Some(_turn) = turn("tunnels_in_udp_as_a_file") else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let file = example("lab-fou/lab.yaml");
+    let output = lab(&["run", file.to_str().unwrap()], temporary.path()).output().unwrap();
+    holds(&output, temporary.path(), 9);
 }
 
 /// A host and a router, with other lines in the places of some.
@@ -132,7 +150,7 @@ fn an_error_names_its_line_of_the_file() {
 }
 
 /// Waits until a file has a text; what it has.
-fn wait_for(path: &Path, text: &str) -> String {
+pub fn wait_for(path: &Path, text: &str) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let has = fs::read_to_string(path).unwrap();
@@ -144,6 +162,29 @@ fn wait_for(path: &Path, text: &str) -> String {
     }
 }
 
+/// A port that nobody has just now, nor the next.
+pub fn two_ports() -> u16 {
+    let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port));
+    loop {
+        let first = bind(0).unwrap();
+        let port = first.local_addr().unwrap().port();
+        if port.checked_add(1).is_some_and(|next| bind(next).is_ok()) {
+            return port;
+        }
+    }
+}
+
+/// What a port of this machine answers.
+fn get(port: u16, path: &str) -> String {
+    let mut page = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    page.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (path, fields) = path.split_once(" HTTP/1.1").unwrap_or((path, ""));
+    write!(page, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}{fields}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn a_network_that_is_kept_until_a_signal() {
     let Some(_turn) = turn("a_network_that_is_kept_until_a_signal") else { return };
@@ -152,8 +193,7 @@ fn a_network_that_is_kept_until_a_signal() {
     let path = |name: &str| directory.path().join(name);
     let text = small("ip addr add 10.0.0.1/24 dev left", "ping -n -c 1 -W 1 10.0.0.1");
     fs::write(path("kept.yaml"), text).unwrap();
-    // A port that nobody has just now.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = two_ports();
     let drawn = path("drawn.svg");
     let arguments =
         ["run", "kept.yaml", "--keep", "--web", &port.to_string(), "--draw", drawn.to_str().unwrap()];
@@ -172,14 +212,15 @@ fn a_network_that_is_kept_until_a_signal() {
     let ping = enter("h1").args(["ping", "-n", "-c", "1", "-W", "2", "10.0.0.1"]).output().unwrap();
     assert!(ping.status.success(), "{ping:?}");
 
-    let mut page = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    page.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request =
-        format!("GET /api/state.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
-    page.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    page.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"left\""), "{answer}");
+    for (port, path) in [(port, "/api/network.json"), (port + 1, "/api/state.json")] {
+        let answer = get(port, path);
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"left\""), "{answer}");
+    }
+    // Another site's page may not have routers follow packets.
+    let foreign = "/api/follow.json?from=h1&to=10.0.0.1 HTTP/1.1\r\nSec-Fetch-Site: cross-site";
+    assert!(get(port, foreign).starts_with("HTTP/1.1 403"));
+    let nobody = "/api/follow.json?from=nobody&to=10.0.0.1";
+    assert!(get(port, nobody).contains("'nobody' is neither a node nor an address"));
     assert!(fs::read_to_string(drawn).unwrap().contains(">left: "));
 
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
@@ -204,6 +245,23 @@ fn evpn(test: &str, usr: &Path, version: &str) {
         let checks =
             checks.lines().skip_while(|line| *line != "checks:").filter(|line| line.contains("node: "));
         holds(&output, temporary.path(), checks.count());
+    }
+}
+
+/// A small one of `lab scale`. Each PE has two ways to every other: groups of next hops.
+#[test]
+fn lab_scale() {
+    const NAME: &str = "lab_scale";
+    let Some(_turn) = turn(NAME) else { return };
+    if Tools::there(NAME).is_none() || User::from_name("frr").unwrap().is_none() {
+        return skip(NAME, "FRR 10 is not there (scripts/newer-tools.sh unpacks it)");
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let output = lab(&["scale", "--routers", "6"], temporary.path()).output().unwrap();
+    holds(&output, temporary.path(), 6);
+    let (printed, _) = said(&output);
+    for text in ["converged, all checks hold", "memory of 6 routers: ", "in 6 processes", "memory of FRR: "] {
+        assert!(printed.contains(text), "{text}: {printed}");
     }
 }
 

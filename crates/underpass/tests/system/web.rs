@@ -1,141 +1,22 @@
-//! The page beside `/metrics`, in a browser without a window, spoken to by the DevTools protocol over a pipe.
+//! The page beside `/metrics`, in a browser.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
     thread,
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use underpass_daemon::{
     live::state::State,
     testbed::{self, Namespace, Router},
 };
 
-use crate::net::{self, program, settle};
-
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A browser with one page.
-struct Browser {
-    child: Child,
-    to: File,
-    from: Receiver<Value>,
-    session: String,
-    last: u64,
-    /// What the page complained of.
-    complaints: Vec<String>,
-}
-
-impl Browser {
-    /// In a namespace; its files go into `directory`.
-    fn start(space: &Namespace, browser: &str, directory: &Path) -> Self {
-        let pipes = ["to", "from"].map(|name| directory.join(name));
-        assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
-        // Both ends at once, so that no opening waits for the other.
-        let [to, from] =
-            pipes.each_ref().map(|pipe| OpenOptions::new().read(true).write(true).open(pipe).unwrap());
-        let mut command = space.command("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 3<\"$UNDERPASS_TO\" 4>\"$UNDERPASS_FROM\"", browser]);
-        command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
-        command.args(["--no-first-run", "--disable-extensions", "--disable-background-networking"]);
-        command.args(["--remote-debugging-pipe", "--window-size=1200,1600"]);
-        command.arg(format!("--user-data-dir={}", directory.join("profile").display())).arg("about:blank");
-        command.env("UNDERPASS_TO", &pipes[0]).env("UNDERPASS_FROM", &pipes[1]).env("HOME", directory);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let (sender, messages) = channel();
-        thread::spawn(move || {
-            for message in BufReader::new(from).split(0) {
-                let Ok(message) = message else { return };
-                if sender.send(serde_json::from_slice(&message).unwrap_or_default()).is_err() {
-                    return;
-                }
-            }
-        });
-        let (session, complaints) = (String::new(), Vec::new());
-        let mut browser = Self { child, to, from: messages, session, last: 0, complaints };
-        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
-        let attach = json!({ "targetId": page["targetId"], "flatten": true });
-        let attached = browser.call("Target.attachToTarget", attach);
-        browser.session = attached["sessionId"].as_str().unwrap().to_owned();
-        for domain in ["Page", "Runtime", "Log"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
-        browser
-    }
-
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
-        self.last += 1;
-        let mut request = json!({ "id": self.last, "method": method, "params": parameters });
-        if !self.session.is_empty() {
-            request["sessionId"] = self.session.clone().into();
-        }
-        let mut bytes = serde_json::to_vec(&request).unwrap();
-        bytes.push(0);
-        self.to.write_all(&bytes).unwrap();
-        loop {
-            let message =
-                self.from.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {method}"));
-            self.hear(&message);
-            if message["id"] == self.last {
-                assert!(message.get("error").is_none(), "{method}: {message}");
-                return message["result"].clone();
-            }
-        }
-    }
-
-    /// Keeps what is wrong.
-    fn hear(&mut self, message: &Value) {
-        let parameters = &message["params"];
-        let wrong = match message["method"].as_str() {
-            Some("Runtime.exceptionThrown") => true,
-            Some("Runtime.consoleAPICalled") => {
-                matches!(parameters["type"].as_str(), Some("error" | "warning" | "assert"))
-            }
-            Some("Log.entryAdded") => {
-                matches!(parameters["entry"]["level"].as_str(), Some("error" | "warning"))
-            }
-            _ => false,
-        };
-        if wrong {
-            self.complaints.push(parameters.to_string());
-        }
-    }
-
-    fn evaluate(&mut self, expression: &str) -> Value {
-        let asked = json!({ "expression": expression, "returnByValue": true });
-        let told = self.call("Runtime.evaluate", asked);
-        assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
-        told["result"]["value"].clone()
-    }
-
-    /// The text of an element, once `enough` of it is there.
-    fn text(&mut self, element: &str, enough: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let text = self.evaluate(&format!("document.getElementById('{element}')?.textContent ?? ''"));
-            let text = text.as_str().unwrap_or_default().to_owned();
-            if enough(&text) {
-                return text;
-            }
-            assert!(Instant::now() < deadline, "#{element}: {text}; {:?}", self.complaints);
-            thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::{
+    browser::{self, Browser},
+    net::{self, program, settle},
+};
 
 /// A router between two hosts, with a VRF, a SID, a label, a tunnel and a queue.
 fn scene() -> ([Namespace; 2], Namespace, Router) {
@@ -154,6 +35,7 @@ fn scene() -> ([Namespace; 2], Namespace, Router) {
             "sysctl -qw net.mpls.platform_labels=1000
              ip link add red type vrf table 100; ip link set red up
              ip -6 route add fc00:7::e/128 encap seg6local action End count dev v1
+             ip -6 route add fd51::/64 encap seg6 mode encap segs fc00:2::1 dev v2
              ip -f mpls route add 777 via inet 10.0.2.2
              ip link add t0 type gre local 10.0.2.1 remote 10.0.2.2; ip link set t0 up
              tc qdisc add dev v2 root tbf rate 100mbit burst 10000 limit 100000
@@ -237,18 +119,15 @@ fn what_programs_are_told() {
 fn a_browser_shows_the_router() {
     let name = "a_browser_shows_the_router";
     let Some(_turn) = net::turn(name) else { return };
-    let there = |browser: &&&str| {
-        Command::new(browser).arg("--version").output().is_ok_and(|out| out.status.success())
-    };
-    let Some(browser) = BROWSERS.iter().find(there) else {
+    let Some(browser) = browser::installed() else {
         return net::skip(name, "no Chromium (scripts/test-tools.sh installs it)");
     };
     let (hosts, space, router) = scene();
     let directory = tempfile::tempdir().unwrap();
-    let mut browser = Browser::start(&space, browser, directory.path());
+    let mut browser = Browser::start(space.command("sh"), browser, directory.path());
     let flow = hosts[0].clone();
     let pings = thread::spawn(move || {
-        flow.outcome("ping -n -q -i 0.01 -c 600 10.0.2.2 & ping -n -q -i 0.2 -c 25 -W 1 10.9.9.9; wait")
+        flow.outcome("ping -n -q -i 0.01 -c 900 10.0.2.2 & ping -n -q -i 0.2 -c 40 -W 1 10.9.9.9; wait")
             .unwrap();
     });
     browser.call("Page.navigate", json!({ "url": "http://127.0.0.1:9117/" }));
@@ -275,10 +154,19 @@ fn a_browser_shows_the_router() {
     let busy = browser.evaluate("document.querySelectorAll('#topology .edge.busy').length");
     assert!(busy.as_u64() >= Some(2), "{busy}");
     assert_eq!(browser.complaints, Vec::<String>::new());
-    if let Some(file) = std::env::var_os("UNDERPASS_SCREENSHOT") {
-        let shot = browser.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
-        std::fs::write(file, shot["data"].as_str().unwrap()).unwrap();
-    }
+    // Where it runs, both families of a port, headends and routes.
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    browser.text("place", |text| text == host.trim());
+    assert!(ports.contains("10.0.1.1/24") && ports.contains("fe80::"), "{ports}");
+    browser.evaluate("document.getElementById('routing').open = true");
+    browser.text("headends", |text| text.contains("fd51::/64") && text.contains("segs fc00:2::1"));
+    browser.text("routes", |text| text.contains("10.0.1.0/24") && text.contains("dev v1"));
+    browser.shoot("router");
+    // What the server has kept of the last hour, of which some seconds are over.
+    browser.evaluate("document.getElementById('hour').click()");
+    browser.text("ports", |text| text.contains("last hour"));
+    browser.wait("document.querySelector('#ports polyline').getAttribute('points') !== ''");
+    assert_eq!(browser.complaints, Vec::<String>::new());
     pings.join().unwrap();
     router.stop().unwrap();
     browser.text("trouble", |text| text.starts_with("The router does not answer"));

@@ -179,7 +179,7 @@ impl Lab {
         joined.with_context(|| topology.at(link.number))?;
         for (namespace, end) in [(first, one), (second, other)] {
             if let Some(mtu) = link.mtu {
-                let set = namespace.run(&format!("ip link set {} mtu {mtu}", end.device));
+                let set = namespace.ip(&["link", "set", &end.device, "mtu", &mtu.to_string()]);
                 set.with_context(|| topology.at(link.number))?;
             }
         }

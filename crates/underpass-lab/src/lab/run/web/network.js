@@ -7,6 +7,8 @@ const ROWS = 200;
 // Of so many links at most every end has its rates in the picture; of more, those of the chosen node.
 const CROWDED = 40;
 const BOX = { width: 112, height: 50 };
+// The drawing of a file has room for a number at each end of a link; here there are words.
+const WIDER = 1.8;
 
 const chosen = { node: null, picking: false, first: null };
 let latest = null;
@@ -16,11 +18,6 @@ const nameOf = (number) => latest.nodes[number]?.name ?? "";
 const endName = (end) => `${nameOf(end.node)}:${end.device}`;
 const all = (links) => links.flat();
 const rates = (...names) => sum(names.map((name) => meter.rate(name) ?? 0));
-const bits = (name) => {
-  const rate = meter.rate(name);
-  return rate === null ? "–" : `${short(rate * 8)}bit/s`;
-};
-const perSecond = (name) => `${short(meter.rate(name))}/s`;
 
 /** The counters, by the names that the server's history has for them. */
 function countersOf(network) {
@@ -299,6 +296,8 @@ function wayShown(way) {
 
 async function turn() {
   latest = await ask("/api/network.json");
+  latest.width *= WIDER;
+  for (const node of latest.nodes) node.x *= WIDER;
   meter.read(latest.time, countersOf(latest));
   await Promise.all([hour.refresh(historyPath()), routing.refresh()]);
   show(latest);
