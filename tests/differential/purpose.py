@@ -370,9 +370,12 @@ def to_nh4(case, facts, difference, here):
     ]
     known = lambda ip: any((ip["src"], ip["dst"], ip["id"]) == (one["src"], one["dst"], one["id"]) for one in came)
     a, b = difference.more.get("there") or [], difference.more.get("here") or []
+    near = lambda frame: {line.split()[3] for line in facts.lines if line.startswith("ip neigh") and f" lladdr {frame[:6].hex(':')} " in line}
+    if len(a) == len(b) == 1:
+        # Where that one answers, it goes to it.
+        return a[0][6:] == b[0][6:] and bool(to & near(b[0])) and any(ip["dst"] in near(a[0]) and known(ip) for ip in inside(a[0]))
     if len(b) == 1 and not a:
-        near = [line.split()[3] for line in facts.lines if line.startswith("ip neigh") and f" lladdr {b[0][:6].hex(':')} " in line]
-        return bool(to & set(near)) and any(known(ip) for ip in inside(b[0]))
+        return bool(to & near(b[0])) and any(known(ip) for ip in inside(b[0]))
     told = len(a) == 1 and not b and error(a[0])
     return bool(told) and told[1:3] in ((3, 1), (3, 0)) and known(told[3][0][1])
 
@@ -601,7 +604,9 @@ def quotes_more(difference, extra, changes, from_here):
     x, y = a and error(a), b and error(b)
     if not x or not y or x[:3] != y[:3] or x[0] != 6 or x[1] not in (1, 2, 3):
         return False
-    outside = lambda frame: [{**values, "len": 0, "sum": 0, "label": 0, "rest": 0 if x[1] == 2 else values.get("rest")} for name, values in describe.layers(frame)[:3]]
+    # Source ports of the tunnels that it goes into are their own choice.
+    before = lambda frame: itertools.takewhile(lambda layer: not layer[0].startswith("quoted"), describe.layers(frame))
+    outside = lambda frame: [{**values, "len": 0, "sum": 0, "label": 0, "id": 0, "sport": 0, "rest": 0 if x[1] == 2 else values.get("rest")} for name, values in before(frame)]
     linux, ours = x[3], y[3]
     if outside(a) != outside(b) or len(linux) < 2 or linux[1][0] != extra or not from_here(ours[0][1]):
         return False
@@ -844,6 +849,16 @@ def pad1(case, facts, difference, here):
     if difference.more.get("there") or not difference.more.get("here"):
         return False
     return any(has_pad1(layers) for layers in inputs(difference))
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1_with_length(case, facts, difference, here):
+    # What begins with a byte 0 is a TLV with a length to Linux, which may fill the SRH.
+    if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
+        return False
+    srhs = [bytes.fromhex(values["data"]) for layers in inputs(difference) for name, values in layers[:3] if name == "routing" and values["type"] == 4]
+    tlvs = [data[4 + 16 * (data[0] + 1) :] for data in srhs]
+    return any(fills(one, 2) and not fills(one, 1) for one in tlvs)
 
 
 def has_pad1(layers):
@@ -1188,14 +1203,19 @@ def by_the_same_link(case, facts, difference, here):
     ports = {f"p{port}" for port, _ in difference.more["inputs"]} if difference.more.get("inputs") else {f"p{port}" for _, port, _ in case["packets"]}
     inside = any(sum(name in ("ip4", "ip6", "gre", "eth") for name, _ in layers) > 2 for layers in came)
     links = ports | (set(facts.tunnels) if inside else set())
-    device = lambda line: (re.search(r" dev (\S+)", line) or [None, None])[1]
+    objects = {match[1]: match[2] for line in facts.lines if (match := re.search(r"nexthop add id (\d+) (?!group).* dev (\S+)", line))}
+
+    def device(line):
+        by, nhid = (re.search(rf" {word} (\S+)", line) for word in ("dev", "nhid"))
+        return by[1] if by else objects.get(nhid[1]) if nhid else None
+
     for goal in goals:
         routes = {}
         for net, line in facts.routes + facts.connected:
             if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" (route (add|append|replace)|addr add) ", line):
                 routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), []).append(line)
         for first, *others in routes.values():
-            alone = any(" via " not in line for line in [first, *others])
+            alone = any(" via " not in line or " nhid " in line for line in [first, *others])
             if alone and (inside or device(first) not in ports) and any(device(line) in links for line in others):
                 return True
     return False
@@ -1645,7 +1665,7 @@ def more_by(difference, sizes):
             rest = [re.match(r"(.*rule hit )(\d+)( success )$", line[1]) or line[1] for line in success]
             hit = all(isinstance(one, re.Match) and one[1] == rest[0][1] for one in rest)
             found = (int(rest[0][2]) - int(rest[1][2]) in counts if hit else rest[0] == rest[1]) and more in counts | {0}
-        elif None not in sent and sent[0][3] == sent[1][3]:
+        elif None not in sent and (sent[0][3] == sent[1][3] or refused_of(sent, counts)):
             found = (int(sent[0][2]) - int(sent[1][2]), int(sent[0][1]) - int(sent[1][1])) in sums - {(0, 0)}
         elif None not in hits and hits[0][1] == hits[1][1] and hits[0][3] == hits[1][3]:
             found = int(hits[0][2]) - int(hits[1][2]) in counts
@@ -1654,6 +1674,14 @@ def more_by(difference, sizes):
         if not found:
             return False
     return True
+
+
+def refused_of(sent, counts):
+    """Whether some of the packets that Linux has counted more were dropped there or were over a limit: none, or as many as there are."""
+    rest = [re.match(r"(.*dropped )(\d+)(, overlimits )(\d+)( .*)$", line[3]) for line in sent]
+    if None in rest or rest[0].group(1, 3, 5) != rest[1].group(1, 3, 5):
+        return False
+    return all(0 <= int(rest[0][n]) - int(rest[1][n]) <= max(counts, default=0) for n in (2, 4))
 
 
 @purpose("The router answers for itself")
@@ -2234,11 +2262,12 @@ def transport_inside(case, facts, difference, here):
     # A packet inside another: what goes into the guest comes from packet sockets.
     if not difference.kind.startswith("shows tc -s: ") or not any(re.search(r"(cmp|nbyte)\([^)]* layer 2 ", line) for line in facts.lines):
         return False
-    lines = [[re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt .*", line) for line in side] for side in (difference.linux, difference.ours)]
-    if len(lines[0]) != 1 or len(lines[1]) != 1 or None in lines[0] + lines[1]:
+    lines = [[re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt .*|(\s*not_in_hw )\(rule hit (\d+)\)", line) for line in side] for side in (difference.linux, difference.ours)]
+    if len(lines[0]) != 1 or len(lines[1]) != 1 or None in lines[0] + lines[1] or lines[0][0][3] != lines[1][0][3]:
         return False
+    at = 4 if lines[0][0][3] else 2
     inside = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
-    return 0 < abs(int(lines[0][0][2]) - int(lines[1][0][2])) <= inside
+    return 0 < abs(int(lines[0][0][at]) - int(lines[1][0][at])) <= inside
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
