@@ -233,6 +233,25 @@ for suffix, wide in BOTH:
         listed([("IPv4 out of it", make(in4()))]),
     )
 
+out_of(
+    "out4-broadcast",
+    "datagrams for all of a link come out; who has sent what is inside hears of it",
+    [
+        ("IPv4", over_udp(in4(), dport=PORT, dst="198.51.100.255")),
+        ("IPv6", over_udp(in6(), dport=PORT, dst="198.51.100.255")),
+        ("without a route", over_udp(in4(dst="203.0.114.1"), dport=PORT, dst="198.51.100.255")),
+        ("for another link", over_udp(in4(), dport=PORT, dst="192.0.2.255")),
+        ("for another port", over_udp(in4(), dport=PORT + 1, dst="198.51.100.255")),
+        ("a wrong checksum", over_udp(in4(), dport=PORT, dst="198.51.100.255", bad=1)),
+    ],
+)
+Case(
+    "tunnel/fou/broadcast",
+    "datagrams for all of a link stay in foo-over-UDP",
+    list(BASE) + ["ip fou add port 5555 ipproto 4", "ip link add tun1 type ipip remote 198.51.100.2", "ip link set tun1 up"],
+    listed([("IPv4", over_udp(in4(), dst="198.51.100.255"))]),
+)
+
 # ------------------------------------------------------------------------------------- traffic control
 
 CLSACT = ["tc qdisc add dev tun1 clsact"]

@@ -19,7 +19,7 @@ use crate::tunnel::find::{
     Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, inside_of, is_foreign, is_local4,
     is_refused, is_tunnelled, key_of, protocol_of,
 };
-use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
+use crate::tunnel::fou::{Taken, is_for_device, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::outer::GRE;
 use crate::tunnel::outer_fast::OuterFast;
 use crate::tunnel::relay::relay_error;
@@ -285,6 +285,32 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
         }
     }
     Verdict::drop(DropReason::TunnelNested)
+}
+
+/// Takes what is inside a datagram for a broadcast address, or for a group, out of the device that it is for. Linux:
+/// `__udp4_lib_mcast_deliver`, which leaves what a port of foo-over-UDP would go on with.
+#[cold]
+pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Verdict {
+    let ingress = ingress_of(view, meta);
+    match Outer::read(meta.packet.bytes()) {
+        Some(Ok(mut outer)) if is_for_device(view, &meta.packet, &outer, ingress) => {
+            match take_datagram(view, &mut meta.packet, &mut outer, ingress) {
+                Ok(Taken::All(found)) => take_out(path, view, meta, &outer, found, trace),
+                Ok(Taken::Refused(link)) => {
+                    path.counters.add_link_drops(link, Direction::Receive, 1);
+                    Verdict::drop(DropReason::TunnelPayload)
+                }
+                Ok(_) => Verdict::Deliver,
+                Err(reason) => Verdict::drop(reason),
+            }
+        }
+        _ => Verdict::Deliver,
+    }
 }
 
 /// Whether the kernel beside the router has a use for a packet that no tunnel takes.

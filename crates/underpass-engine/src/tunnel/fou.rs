@@ -26,12 +26,22 @@ pub(crate) fn stands_for_datagrams(
     outer: &Outer,
     ingress: Ingress,
 ) -> bool {
-    let segment = packet.offload().filter(|offload| offload.start == outer.at && is_udp_segment(packet));
-    let header = packet.bytes().get(outer.at..).map(udp::Header::ref_from_prefix);
-    let (Some(_), Some(Ok((header, _)))) = (segment, header) else { return false };
+    packet.offload().is_some_and(|offload| offload.start == outer.at && is_udp_segment(packet))
+        && port_of(view, packet, outer, ingress).is_some()
+}
+
+/// Whether a packet is a datagram for a `bareudp`, a VXLAN or a Geneve device.
+pub(crate) fn is_for_device(view: &View<'_>, packet: &Packet, outer: &Outer, ingress: Ingress) -> bool {
+    outer.protocol == protocol::UDP
+        && port_of(view, packet, outer, ingress).is_some_and(FouPayload::is_of_device)
+}
+
+/// What is in the datagrams of the port that a packet is for.
+fn port_of(view: &View<'_>, packet: &Packet, outer: &Outer, ingress: Ingress) -> Option<FouPayload> {
+    let (header, _) = udp::Header::ref_from_prefix(packet.bytes().get(outer.at..)?).ok()?;
     let (source, destination) =
         ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
-    view.tables.tunnels().find_port(source, destination, ingress, view.guard).is_some()
+    view.tables.tunnels().find_port(source, destination, ingress, view.guard)
 }
 
 /// What has been taken off a datagram.

@@ -28,7 +28,7 @@ use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, Hea
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
 use crate::tunnel::come_out::take_frame;
-use crate::tunnel::decap::leave_tunnel;
+use crate::tunnel::decap::{leave_for_all, leave_tunnel};
 use crate::tunnel::encap::enter_tunnel;
 use crate::tunnel::fou::take_datagrams;
 use crate::tunnel::hook::{classify_at_tunnel, put_in};
@@ -326,6 +326,9 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             Action::Broadcast => {
                 meta.extra.flags |= GROUP | BROADCAST;
+                if view.tables.tunnels().takes_datagrams() {
+                    return leave_for_all(self, view, meta, trace);
+                }
                 Verdict::Deliver
             }
             // The kernel would not know any more that it came in a frame for all stations.
