@@ -91,6 +91,16 @@ for kind in ALL_KINDS:
             [("from the other end", ip6(IN6, src="2001:db8:2::2") / udp())],
             (OUT,),
         )
+        if kind in ("ip6tnl", "ip6gre"):
+            limited = lambda limit: Raw(bytes([17, 0, 4, 1, limit, 1, 1, 0])) / udp()
+            case(
+                f"limit/{kind}",
+                f"What an action sends by an external {kind} has no limit of encapsulations.",
+                kind,
+                leaving(f"protocol all prio 1 matchall {key(kind)}"),
+                [(f"a limit of {limit}", ip6(IN6, nh=60) / limited(limit)) for limit in (4, 1, 0)],
+                (OUT,),
+            )
     case(
         f"least/{kind}",
         f"Into {kind} without an id, a TTL and a checksum.",

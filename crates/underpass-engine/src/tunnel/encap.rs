@@ -394,8 +394,10 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         // An error there, as what has gone in already does not leave.
         return Verdict::drop(DropReason::EncapsulationLoop);
     }
+    // By metadata it goes into an outer packet without a limit: `ipxip6_tnl_xmit`, `ip6gre_xmit_ipv6`.
+    let said = matches!(tunnel.config.role, TunnelRole::External | TunnelRole::Route { .. });
     let limit = match inside {
-        InnerProtocol::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
+        InnerProtocol::Ip6 if !said && matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
             limit::of(meta.packet.bytes())
         }
         _ => None,
