@@ -697,3 +697,17 @@ for name, kind, options in [
         ("tc -s filter show dev p1 egress",),
         options=f"{mode(kind)} {options}".strip(),
     )
+
+# ------------------------------------------------------------------------------------------- a tag goes beside it
+
+for kind in ["ipip", "gre", "ip6gre"]:
+    case(
+        f"tagged/{kind}",
+        f"A tag is not counted where a filter sends what has one into {kind}.",
+        kind,
+        CLSACT
+        + ["egress protocol 802.1q prio 1 basic match 'meta(pkt_len gt 60)' action drop", "egress protocol all prio 2 matchall action drop"]
+        + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol 802.1q prio 1 matchall action mirred egress redirect dev tun1"],
+        [(f"{n} bytes", "p0", Ether(dst=P0, src=N0) / Dot1Q(vlan=5) / ip4(IN4) / udp(n - 28)) for n in (60, 61, 62, 64, 65, 100)],
+        (OUT, ALL),
+    )

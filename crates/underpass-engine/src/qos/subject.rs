@@ -130,11 +130,12 @@ pub(crate) fn is_vlan(ethertype: u16) -> bool {
     ethertype == ethernet::VLAN || ethertype == ethernet::SERVICE_VLAN
 }
 
-/// Bytes of a frame that Linux's `qdisc_pkt_len` does not count.
+/// Bytes of a frame that Linux's `qdisc_pkt_len` does not count: a tag lies beside it.
 #[inline(always)]
 pub(crate) fn uncounted(packet: &Packet, ingress: bool) -> u32 {
-    if packet.tag().headless != 0 {
-        return 0;
+    let headless = packet.tag().headless;
+    if headless != 0 {
+        return if is_vlan(headless) { VLAN as u32 } else { 0 };
     }
     let tagged = match packet.bytes().first_chunk::<ETHERNET>() {
         Some([.., high, low]) => is_vlan(u16::from_be_bytes([*high, *low])),
@@ -154,8 +155,11 @@ impl<'p> Subject<'p> {
     pub(crate) fn of(packet: &'p Packet, place: &'p Place) -> Option<Self> {
         let headless = packet.tag().headless;
         if headless != 0 {
-            let wire = WireLength::of_packet(packet, 0);
-            return Some(Self { place, packet, headless, network: 0, vlan: None, protocol: headless, wire });
+            let wire = WireLength::of_packet(packet, uncounted(packet, place.ingress));
+            let vlan = packet.bytes().first_chunk().filter(|_| is_vlan(headless));
+            let vlan = vlan.map(|control| (headless, u16::from_be_bytes(*control)));
+            let network = if vlan.is_some() { VLAN } else { 0 };
+            return Some(Self { place, packet, headless, network, vlan, protocol: headless, wire });
         }
         let frame = packet.bytes();
         let [.., high, low] = frame.first_chunk::<ETHERNET>()?;
@@ -224,7 +228,7 @@ impl<'p> Subject<'p> {
     /// `skb->len`.
     pub(crate) fn len(&self) -> usize {
         let behind = self.frame().len() - self.network.min(self.frame().len());
-        if self.place.ingress || self.network == 0 { behind } else { behind + ETHERNET }
+        if self.place.ingress || self.headless != 0 { behind } else { behind + ETHERNET }
     }
 
     /// `N` bytes at an offset behind the network header, which may be negative. The two bytes before the frame are 0: `tc`
@@ -238,6 +242,9 @@ impl<'p> Subject<'p> {
                 [*place] = self.bytes(offset)?;
             }
             return Some(bytes);
+        }
+        if offset < 0 && self.headless != 0 {
+            return None;
         }
         if offset >= 0 || self.vlan.is_none() {
             let at = usize::try_from(i64::try_from(self.network).ok()?.checked_add(offset)?).ok()?;
