@@ -861,6 +861,19 @@ def pad1_with_length(case, facts, difference, here):
     return any(fills(one, 2) and not fills(one, 1) for one in tlvs)
 
 
+@purpose("A Pad1 TLV is one byte")
+def pad1_with_length_counts(case, facts, difference, here):
+    # It goes on into a tunnel that counts it.
+    came = []
+    for layers in tried(case, difference):
+        routing = next((values for name, values in layers[:3] if name == "routing" and values["type"] == 4), None)
+        tlvs = routing and bytes.fromhex(routing["data"])[4 + 16 * (bytes.fromhex(routing["data"])[0] + 1) :]
+        if tlvs and fills(tlvs, 2) and not fills(tlvs, 1):
+            came.append(layers[1:])
+    at = "link" in difference.more or re.search(r" dev tun\d ", difference.what + " ")
+    return bool(came) and bool(at) and bool(here["drops"].get("srh-malformed")) and lost_elsewhere(difference, came)
+
+
 def has_pad1(layers):
     found = [bytes.fromhex(values["data"]) for name, values in layers if name == "routing" and values["type"] == 4]
     tlvs = [data[4 + 16 * (data[0] + 1) :] for data in found]
@@ -1059,7 +1072,9 @@ def unread_tlvs(case, facts, difference, here):
     if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
         return False
     for layers in inputs(difference):
-        outer, routing = dict(layers[:4]).get("ip6"), dict(layers[:4]).get("routing")
+        # A packet inside is none of the two.
+        first = dict(reversed(layers[:4]))
+        outer, routing = first.get("ip6"), first.get("routing")
         if outer and routing and outer["dst"] in facts.own and routing["type"] == 4 and routing["left"]:
             data = bytes.fromhex(routing["data"])
             if not fills(data[4 + 16 * (data[0] + 1) :], 1):
@@ -1729,7 +1744,10 @@ def asked_into_tunnel(case, facts, difference, here):
         return False
     into = [match[1] for line in facts.lines if (match := re.search(r"filter add dev p\d egress .*mirred egress (?:redirect|mirror) dev (tun\d)\b", line))]
     into = [name for name in into if facts.tunnels.get(name) in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp") and (not at or name == at[1])]
-    return bool(into) and more_by(difference, [72, 72, 72, 28, 28, 28] * len(into) * rounds(case))
+    # Or with the label that it gives them.
+    pushes = any(re.search(r"filter add dev p\d egress .*action mpls push .*mirred egress (redirect|mirror) dev tun", line) for line in facts.lines)
+    sizes = [size + label for size in (72, 28) for label in ((0, 4) if pushes else (0,))]
+    return bool(into) and more_by(difference, [size for size in sizes for _ in range(3)] * len(into) * rounds(case))
 
 
 @purpose("Each packet that is too long for a tunnel is an error of it")
@@ -2355,44 +2373,62 @@ def once(difference):
     return part
 
 
-def taken(case, there, here, unfiltered, explains):
-    """Messages of the router's own that one without filters sends besides, each of which some purpose explains, and that Linux
-    is not seen to send: (heading, the lengths that a filter may count)."""
-    left = list(map(tuple, here["out"]))
+def taken(case, unfiltered, explains):
+    """What leaves there and not here, or here and not there, where no filters are, and that some purpose explains: (heading, 1 for
+    what leaves here and -1 for what leaves there, the lengths that a filter may count). `unfiltered` are both answers."""
     found = []
-    for slot, port, frame in map(tuple, unfiltered.get("out", [])):
-        if (slot, port, frame) in left:
-            left.remove((slot, port, frame))
-            continue
-        told = error(bytes.fromhex(frame))
-        if told:
-            inputs = compare.slots(case)[slot]
-            alone = compare.Difference("packet extra: " + describe.chain(bytes.fromhex(frame)), "", [], [], slot=slot, port=port, inputs=inputs, there=[], here=[bytes.fromhex(frame)])
-            if heading := explains(alone):
-                layers = describe.layers(bytes.fromhex(frame))
-                at = next(n for n, (name, _) in enumerate(layers) if name == "icmp") - 1
-                own = layers[at][1].get("len", 0) + (40 if layers[at][0] == "ip6" else 0)
+    for difference in compare.frame_differences(case, *unfiltered, compare.own_addresses(case)):
+        heading = explains(difference)
+        for sign, frames in ((1, difference.more["here"]), (-1, difference.more["there"])) if heading else ():
+            for frame in frames:
+                layers = describe.layers(frame)
+                sizes = {len(frame), len(frame) - 14}
                 # At a tunnel that it goes into it is not yet encapsulated; what a filter sends there has no Ethernet header.
-                found.append((heading, {len(frame) // 2, len(frame) // 2 - 14, own, own + 14}))
+                for name, values in layers:
+                    if name in ("ip4", "ip6"):
+                        own = values["len"] + (40 if name == "ip6" else 0)
+                        sizes |= {own, own + 14}
+                    if name == "icmp" or name.startswith("quoted"):
+                        break
+                found.append((heading, sign, sizes))
+    return found + cut_here(case, unfiltered[1])
+
+
+def cut_here(case, open_here):
+    """The fragments that the router has made, but for the first ones: where a filter takes the first, Linux makes no more."""
+    names = {frame["id"] for _, _, data in case["packets"] for name, frame in describe.layers(bytes.fromhex(data)) if name == "ip4" and int(frame["frag"], 16) & 0x3FFF}
+    found = []
+    for _, _, data in open_here["out"]:
+        frame = bytes.fromhex(data)
+        outer = next((values for name, values in describe.layers(frame)[1:] if name == "ip4"), None)
+        if outer and int(outer["frag"], 16) & 0x1FFF and outer["id"] not in names:
+            found.append(("Every fragment is classified", 1, {len(frame), len(frame) - 14}))
     return found
 
 
 def counts_more(difference, packets):
     """Whether the router has counted some packets more, each of one of the lengths given for it."""
+    return counts_others(difference, [(1, sizes) for sizes in packets])
+
+
+def counts_others(difference, packets):
+    """Whether one of the two has counted some packets that the other has not: 1 and -1 are those of the router and of Linux, each
+    of one of the lengths given for it."""
     sums = {(0, 0)}
-    for sizes in packets:
-        sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
+    for sign, sizes in packets:
+        sums |= {(n + sign, total + sign * size) for n, total in sums for size in sizes}
     sums -= {(0, 0)}
     if "link" in difference.more:
         key, more = difference.more["key"], int(difference.ours[0]) - int(difference.linux[0])
         return key.startswith("stats64.tx.") and more in {total if key.endswith("bytes") else n for n, total in sums}
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
+    most = {sign: sum(one == sign for one, _ in packets) for sign in (1, -1)}
     for lines in zip(difference.linux, difference.ours):
         sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", line) for line in lines]
         if None not in sent:
             bytes_, packets, *rest = (int(y) - int(x) for x, y in zip(sent[0].groups(), sent[1].groups()))
-            if (packets, bytes_) not in sums or any(not 0 <= one <= packets for one in rest):
+            if (packets, bytes_) not in sums or any(not -most[-1] <= one <= most[1] for one in rest):
                 return False
             continue
         more = more_hits(*reversed(lines))
@@ -2402,19 +2438,23 @@ def counts_more(difference, packets):
 
 
 def without(case, there, here, found, unfiltered=None):
-    """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` is the answer of a router that
-    has no filters where packets leave."""
+    """(the differences that no purpose explains, {heading: how many it explains}); `unfiltered` are the answers of Linux and of a
+    router that have no filters where packets leave."""
     left, known, facts = [], {}, Facts(case)
 
     def explains(difference):
         heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
-        if heading is None and messages and counts_more(difference, [size for _, size in messages]):
+        if heading is None and messages and counts_others(difference, [one[1:] for one in messages]):
             heading = messages[0][0]
         return heading
 
     here = {**here, "noise": compare.noise_of(there), "linux": there["out"]} if "noise" in there else here
     messages = []
-    messages = taken(case, there, here, unfiltered, explains) if unfiltered else []
+    if unfiltered:
+        open_there, open_here = unfiltered
+        kept, here = here, {**open_here, "noise": compare.noise_of(open_there), "linux": open_there["out"]}
+        messages = taken(case, unfiltered, explains)
+        here = kept
     for difference in found:
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
