@@ -1781,36 +1781,6 @@ def goes_on_from_ifb(case, facts, difference, here):
 
 
 @purpose("The router answers for itself")
-def told_at_once(case, facts, difference, here):
-    # What it tells of a neighbour that does not answer has its share of a port's rate at once, and not three seconds later:
-    # what is behind it leaves at another time.
-    port, slot = difference.more.get("port"), difference.more.get("slot")
-    if slot is None or "linux" not in here or not any(re.search(rf"(qdisc|class) add dev p{port} .*(tbf|htb) .*rate ", line) for line in facts.lines):
-        return False
-    own = compare.own_addresses(case)
-    sides = [[(at, compare.masked(bytes.fromhex(frame), own)) for at, out, frame in side if out == port] for side in (here["linux"], here["out"])]
-    told = [at for at, out, frame in here["out"] if out == port and compare.is_unresolved(bytes.fromhex(frame))]
-    moved = all(
-        any(at != slot and other == compare.masked(frame, own) for at, other in others)
-        for frames, others in ((difference.more.get("there") or [], sides[1]), (difference.more.get("here") or [], sides[0]))
-        for frame in frames
-    )
-    return moved and any(at < slot for at in told)
-
-
-@purpose("The router answers for itself")
-def asked_at_random(case, facts, difference, here):
-    # An action of the port takes one of so many, requests among them, of what Linux tells later, when a neighbour has not answered.
-    port, there = difference.more.get("port"), difference.more.get("there") or []
-    if not any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines):
-        return False
-    told = [[bytes.fromhex(frame) for _, at, frame in side if at == port] for side in (here["linux"], here["out"])]
-    late = any(compare.is_unresolved(frame) for side in told for frame in side)
-    alone = len(there) + len(difference.more.get("here") or []) == 1
-    return late and alone and abs(len(told[0]) - len(told[1])) <= 1
-
-
-@purpose("The router answers for itself")
 def asked_through_ifb(case, facts, difference, here):
     # Where a port's filter redirects what leaves to an ifb.
     key = difference.more.get("key", "")
