@@ -7,6 +7,9 @@ import struct
 def layers(frame):
     """[(layer, {field: value})]; what cannot be read is `raw`."""
     found, kind, at = [], 0x6558, 0
+    if len(frame) > 18 and frame[2] & 1 and frame[4:6] == frame[10:12] == b"\x02\0":
+        # `mpls mac_push` has put a label before the Ethernet header.
+        found, at = [labels(frame)[:2]], 4
     while at < len(frame):
         data = frame[at:]
         try:

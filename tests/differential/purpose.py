@@ -2148,6 +2148,12 @@ def no_room(case, facts, difference, here):
     if len(sent) == 1 and not difference.more.get("here"):
         # A tag in the middle of the packet, which is sent as a frame.
         pushed = any(re.search(r"filter add dev tun\d ingress .*vlan push ", line) for line in facts.lines)
+        into = any(re.search(r"filter add dev tun\d egress .*vlan push ", line) for line in facts.lines)
+        if into and here["drops"].get("tc-edit") and "/gre/vlan" in describe.chain(sent[0]):
+            # Into GRE, which carries whatever it is.
+            at = next(n for n, (name, _) in enumerate(describe.layers(sent[0])) if name == "vlan")
+            rest = bytes.fromhex(dict(describe.layers(sent[0])[at:]).get("raw", {"data": ""})["data"])
+            return any(len(rest) > 20 and rest[-20:] in bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or [])
         came = any(sent[0][:12] in bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [])
         return pushed and came and bool(here["drops"].get("tc-edit")) and [name for name, _ in describe.layers(sent[0])[:2]] == ["eth", "vlan"]
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
