@@ -2367,18 +2367,6 @@ def taken(case, unfiltered, explains):
                     if name == "icmp" or name.startswith("quoted"):
                         break
                 found.append((heading, sign, sizes))
-    return found + cut_here(case, unfiltered[1])
-
-
-def cut_here(case, open_here):
-    """The fragments that the router has made, but for the first ones: where a filter takes the first, Linux makes no more."""
-    names = {frame["id"] for _, _, data in case["packets"] for name, frame in describe.layers(bytes.fromhex(data)) if name == "ip4" and int(frame["frag"], 16) & 0x3FFF}
-    found = []
-    for _, _, data in open_here["out"]:
-        frame = bytes.fromhex(data)
-        outer = next((values for name, values in describe.layers(frame)[1:] if name == "ip4"), None)
-        if outer and int(outer["frag"], 16) & 0x1FFF and outer["id"] not in names:
-            found.append(("Every fragment is classified", 1, {len(frame), len(frame) - 14}))
     return found
 
 
