@@ -379,6 +379,12 @@ fn tunnel_keys_as_in_linux() {
     as_recorded("tunnel_key");
 }
 
+/// Actions of `csum` and `pedit`: made, changed, shown, shared, deleted, and what is refused of them.
+#[test]
+fn actions_that_rewrite_as_in_linux() {
+    as_recorded("rewrite");
+}
+
 /// Blocks of filters that hooks share, traffic control at dummies and VRFs, and the largest number of everything.
 #[test]
 fn blocks_as_in_linux() {

@@ -27,6 +27,7 @@ from . import (  # noqa: F401
     priority,
     qdisc,
     qos,
+    rewrite,
     rpl,
     segments,
     source,

@@ -82,6 +82,17 @@ impl Pool {
         Some(packet)
     }
 
+    /// A copy of a packet, with what goes along with it. `None`: there is no free slot.
+    pub fn copy(&mut self, packet: &Packet) -> Option<Packet> {
+        let mut copy = self.take_for(packet.len())?;
+        let room = copy.headroom().min(LEAST_HEADROOM);
+        if copy.copy_back(packet, room).is_err() {
+            self.give(copy);
+            return None;
+        }
+        Some(copy)
+    }
+
     /// Takes a slot back.
     #[inline]
     pub fn give(&mut self, packet: Packet) {

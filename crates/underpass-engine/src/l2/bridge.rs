@@ -17,7 +17,6 @@ use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
 use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
-use crate::worker::hook::copy;
 use crate::worker::path::{Burst, Path};
 use crate::worker::view::View;
 
@@ -473,7 +472,7 @@ fn leave_copy<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) {
     path.totals.generated += 1;
-    match copy(&mut path.pool, packet) {
+    match path.pool.copy(packet) {
         Some(copy) => leave(path, view, to, copy, tagged, trace),
         None => path.counters.add_drop(DropReason::NoBuffer, 1),
     }

@@ -5,7 +5,6 @@ use crate::buffer::{Packet, PortId};
 use crate::drops::DropReason;
 use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
-use crate::worker::hook::copy;
 use crate::worker::keeper::Kept;
 use crate::worker::path::{Burst, Path};
 
@@ -30,7 +29,7 @@ pub(crate) fn give_kept<const COUNT: bool, T: Trace>(
             }
             Kept::Copy => {
                 path.totals.generated += 1;
-                match copy(&mut path.pool, &packet) {
+                match path.pool.copy(&packet) {
                     Some(copy) => give_to_kernel(path, kernel, copy, trace),
                     None => path.counters.add_drop(DropReason::NoBuffer, 1),
                 }

@@ -62,6 +62,65 @@ pub enum TcActionKind {
     Skbedit(Skbedit),
     /// `tunnel_key`: the packet gets these parameters, or `unset`.
     TunnelKey(Option<TunnelKey>),
+    /// `csum`: these checksums are made right.
+    Csum(Checksums),
+    /// `pedit`: bytes are changed, in this order.
+    Pedit(Box<[PeditKey]>),
+}
+
+/// Checksums: `TCA_CSUM_UPDATE_FLAG_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checksums(pub u32);
+
+impl Checksums {
+    /// Of the IPv4 header.
+    pub const IPV4: u32 = 1;
+    /// Of ICMP, for IPv4 and IPv6.
+    pub const ICMP: u32 = 2;
+    /// Of IGMP.
+    pub const IGMP: u32 = 4;
+    /// Of TCP.
+    pub const TCP: u32 = 8;
+    /// Of UDP.
+    pub const UDP: u32 = 16;
+    /// Of UDP-Lite.
+    pub const UDP_LITE: u32 = 32;
+    /// Of SCTP.
+    pub const SCTP: u32 = 64;
+
+    pub(crate) const fn has(self, checksum: u32) -> bool {
+        self.0 & checksum != 0
+    }
+}
+
+/// From where a [`PeditKey`] counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeditHeader {
+    /// The network header.
+    Network,
+    /// The Ethernet header, in which there is no VLAN tag.
+    Ethernet,
+    /// The TCP header; of IPv4 what is behind its header, whatever that is.
+    Tcp,
+    /// The UDP header, likewise.
+    Udp,
+}
+
+/// A change of four bytes: `(bytes & mask) ^ value`, in the order of this machine's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeditKey {
+    /// Bits that stay.
+    pub mask: u32,
+    /// What the others become, or what is added to them.
+    pub value: u32,
+    /// Where the bytes are.
+    pub offset: i32,
+    /// Where a byte is that adds to that, which of its bits, and how far they are shifted, below 32.
+    pub at: Option<(i32, u32, u32)>,
+    /// From where they count.
+    pub header: PeditHeader,
+    /// Whether the value is added, under the bits that do not stay.
+    pub add: bool,
 }
 
 /// `gact random`: what happens to one of so many packets instead.

@@ -9,7 +9,6 @@ use crate::trace::Trace;
 use crate::tunnel::encap::encapsulate_to;
 use crate::tunnel::inside::Inside;
 use crate::tunnel::stations::end_of;
-use crate::worker::hook::copy;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
@@ -44,7 +43,7 @@ pub(super) fn send_to_ends<const COUNT: bool, T: Trace>(
 }
 
 fn copy_of<const COUNT: bool>(path: &mut Path<COUNT>, packet: &Packet) -> Option<Packet> {
-    let copy = copy(&mut path.pool, packet);
+    let copy = path.pool.copy(packet);
     if copy.is_none() {
         path.counters.add_drop(DropReason::NoBuffer, 1);
     }

@@ -7,12 +7,12 @@ use underpass_engine::buffer::Pool;
 use underpass_engine::counters::TcCounterId;
 use underpass_engine::qos::{LinkLayer, RateConfig};
 use underpass_engine::tables::{
-    ANY_PROTOCOL, Action, ActionId, BasicFilter, Chance, ChanceKind, Classifier, Control, Ematch, EmatchCmp,
-    EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FifoLimit, FilterChain,
+    ANY_PROTOCOL, Action, ActionId, BasicFilter, Chance, ChanceKind, Checksums, Classifier, Control, Ematch,
+    EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FifoLimit, FilterChain,
     FilterPriority, FlowerFilter, FlowerKey, Fw, FwFilter, Hook, HookId, Link, LinkId, MetaTerm, MetaValue,
-    Mirred, MplsEdit, MplsFields, Outcome, Police, PolicePackets, PoliceRate, Qdisc, QdiscId, QdiscKind,
-    Skbedit, TcAction, TcActionId, TcActionKind, Tunnel, TunnelKey, TunnelKind, TunnelRole, TunnelRoute,
-    U32Key, U32Next, U32Node, U32Table, VlanEdit,
+    Mirred, MplsEdit, MplsFields, Outcome, PeditHeader, PeditKey, Police, PolicePackets, PoliceRate, Qdisc,
+    QdiscId, QdiscKind, Skbedit, TcAction, TcActionId, TcActionKind, Tunnel, TunnelKey, TunnelKind,
+    TunnelRole, TunnelRoute, U32Key, U32Next, U32Node, U32Table, VlanEdit,
 };
 use underpass_packet::{ethernet, protocol};
 
@@ -192,7 +192,7 @@ impl Bench {
             bottom: dice.some(Dice::bool),
         };
         let protocols = [ethernet::MPLS, ethernet::VLAN, ethernet::IPV4, ethernet::SERVICE_VLAN, 0];
-        let kind = match dice.below(7) {
+        let kind = match dice.below(9) {
             0 => TcActionKind::Gact(dice.some(|dice| Chance {
                 kind: dice.of(&[ChanceKind::Random, ChanceKind::Regular]),
                 one_of: dice.word() as u16,
@@ -243,6 +243,23 @@ impl Bench {
                 port: dice.word() as u16,
                 ways: dice.list(2, |dice| dice.of(&self.ways)).into(),
             })),
+            6 => TcActionKind::Csum(Checksums(dice.word())),
+            7 => TcActionKind::Pedit(
+                dice.list(3, |dice| PeditKey {
+                    mask: dice.word(),
+                    value: dice.word(),
+                    offset: dice.of(&[-16, -12, -4, 0, 4, 12, 16, 24, 32, 1400]),
+                    at: dice.some(|dice| (dice.of(&[-20, -14, 0, 6, 9]), dice.word(), dice.word() % 32)),
+                    header: dice.of(&[
+                        PeditHeader::Network,
+                        PeditHeader::Ethernet,
+                        PeditHeader::Tcp,
+                        PeditHeader::Udp,
+                    ]),
+                    add: dice.bool(),
+                })
+                .into(),
+            ),
             _ => TcActionKind::Skbedit(Skbedit {
                 priority: dice.some(Dice::word),
                 inherit_dsfield: dice.bool(),

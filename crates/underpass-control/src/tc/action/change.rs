@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use libc::{EEXIST, EINVAL, ENODEV, ENOENT};
+use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP};
 use underpass_engine::tables::TcActionId;
 use underpass_netlink::tc::action::{self, Config, Counts, Entry, Shown, Times};
 use underpass_netlink::{Attribute, Reply, RequestError};
@@ -180,6 +180,15 @@ fn check_action(
             control()?;
             Ok(config)
         }
+        Config::Csum(_) => {
+            control()?;
+            Ok(config)
+        }
+        Config::Pedit(pedit) => {
+            pedit.check()?;
+            control()?;
+            Ok(config)
+        }
     }
 }
 
@@ -226,7 +235,12 @@ fn check_flags(
     let Some(action) = router.actions.by_name.get_mut(&name) else { return Ok(()) };
     if context.block.is_none() {
         // Linux fails to find hardware that does what software is not to do.
-        return if entry.flags & action::SKIP_SW != 0 { Err(RequestError::errno(EINVAL)) } else { Ok(()) };
+        let refused = match &action.config {
+            Config::Pedit(_) => action.config.warning().map(|text| RequestError::new(EOPNOTSUPP, text)),
+            _ => None,
+        };
+        let refused = refused.unwrap_or(RequestError::errno(EINVAL));
+        return if entry.flags & action::SKIP_SW != 0 { Err(refused) } else { Ok(()) };
     }
     let wanted = action.flags & (action::SKIP_HW | action::SKIP_SW);
     let given = (context.flags & 3) << 1;

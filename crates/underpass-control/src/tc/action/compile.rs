@@ -2,9 +2,10 @@
 
 use underpass_engine::qos::{LinkLayer, RateConfig};
 use underpass_engine::tables::{
-    Chance, ChanceKind, Control, Mirred, MplsEdit, MplsFields, Police, PolicePackets, PoliceRate, Skbedit,
-    TcAction, TcActionKind, VlanEdit,
+    Chance, ChanceKind, Checksums, Control, Mirred, MplsEdit, MplsFields, PeditHeader, PeditKey, Police,
+    PolicePackets, PoliceRate, Skbedit, TcAction, TcActionKind, VlanEdit,
 };
+use underpass_netlink::tc::action::pedit::{self, HeaderType};
 use underpass_netlink::tc::action::{Config, mpls, police, vlan};
 use underpass_netlink::tc::rate::ATM;
 use underpass_netlink::tc::{action, ticks_to_ns};
@@ -91,6 +92,23 @@ fn compile_vlan(vlan: &action::Vlan) -> VlanEdit {
     }
 }
 
+fn compile_key(key: &pedit::Key) -> PeditKey {
+    let header = key.extended.map_or(HeaderType::Network, |extended| extended.header);
+    PeditKey {
+        mask: key.mask,
+        value: key.value,
+        offset: key.offset,
+        at: (key.offset_mask != 0).then_some((key.at, key.offset_mask, key.shift)),
+        header: match header {
+            HeaderType::Network | HeaderType::Ip4 | HeaderType::Ip6 => PeditHeader::Network,
+            HeaderType::Ethernet => PeditHeader::Ethernet,
+            HeaderType::Tcp => PeditHeader::Tcp,
+            HeaderType::Udp => PeditHeader::Udp,
+        },
+        add: key.extended.is_some_and(|extended| extended.add),
+    }
+}
+
 /// An action as the packet path has it.
 pub(super) fn compile_action(router: &Router, action: &Action) -> TcAction {
     let kind = match &action.config {
@@ -124,6 +142,8 @@ pub(super) fn compile_action(router: &Router, action: &Action) -> TcAction {
             let key = key.check().ok().flatten();
             TcActionKind::TunnelKey(key.map(|key| tunnel_key::compile(key, &action.ways)))
         }
+        Config::Csum(csum) => TcActionKind::Csum(Checksums(csum.flags)),
+        Config::Pedit(pedit) => TcActionKind::Pedit(pedit.keys.iter().map(compile_key).collect()),
     };
     TcAction {
         kind,

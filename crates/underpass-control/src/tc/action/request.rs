@@ -46,9 +46,11 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let held: Vec<_> = made.iter().map(|(name, made)| (*name, i32::from(*made == Made::Changed))).collect();
     notify_actions(router, request, &held);
     let action = |name: &Name| router.actions.by_name.get(name);
-    let warns = |action: &super::Action| action.config.warns() && action.flags & action::SKIP_HW == 0;
-    if names.iter().filter_map(action).any(warns) {
-        return Ok(Outcome::Warning("act_api: Failed to setup tc actions for offload".into()));
+    let warns =
+        |action: &super::Action| action.config.warning().filter(|_| action.flags & action::SKIP_HW == 0);
+    // A later one takes the place of an earlier one.
+    if let Some(text) = names.iter().filter_map(action).filter_map(warns).next_back() {
+        return Ok(Outcome::Warning(text.into()));
     }
     Ok(names.iter().find_map(|name| small_burst(router, *name)).map_or(Outcome::Done, warning))
 }

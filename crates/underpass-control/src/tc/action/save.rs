@@ -1,5 +1,7 @@
 //! Actions in words.
 
+mod pedit;
+
 use std::collections::BTreeSet;
 
 use underpass_netlink::iptunnel;
@@ -7,10 +9,11 @@ use underpass_netlink::tc::action::gact::Probability;
 use underpass_netlink::tc::action::mpls::Verb as MplsVerb;
 use underpass_netlink::tc::action::vlan::{Tag, Verb as VlanVerb};
 use underpass_netlink::tc::action::{
-    self, Config, Gact, Generic, Mirred, Mpls, Police, Skbedit, TunnelKey, goto_chain,
+    self, Config, Csum, Gact, Generic, Mirred, Mpls, Police, Skbedit, TunnelKey, goto_chain,
 };
 use underpass_netlink::tc::rate::ATM;
 
+use self::pedit::pedit_words;
 use super::{Action, Exts, Name};
 use crate::save::{Save, Words, mac, protocol};
 use crate::tc::save::{burst_of, rate_word};
@@ -151,6 +154,14 @@ fn words(save: &mut Save<'_>, made: &mut Made, name: Name, action: &Action) -> W
             then(save, &mut words, generic, &what);
         }
         Config::TunnelKey(key) => key_words(save, &mut words, key, &what),
+        Config::Csum(Csum { generic, flags }) => {
+            csum_words(save, &mut words, *flags, &what);
+            then(save, &mut words, generic, &what);
+        }
+        Config::Pedit(pedit) => {
+            pedit_words(save, &mut words, pedit, &what);
+            then(save, &mut words, &pedit.generic, &what);
+        }
     }
     words.pair("index", name.index);
     words
@@ -181,6 +192,16 @@ fn then(save: &mut Save<'_>, words: &mut Words, generic: &Generic, what: &str) {
             words.add(control);
         }
         None => save.left_out(format!("what comes after {what}: {}", generic.action)),
+    }
+}
+
+fn csum_words(save: &mut Save<'_>, words: &mut Words, flags: u32, what: &str) {
+    let names = ["ip4h", "icmp", "igmp", "tcp", "udp", "udplite", "sctp"];
+    for (name, bit) in names.into_iter().zip(0..) {
+        words.when(flags & 1 << bit != 0, name);
+    }
+    if flags == 0 || flags >> names.len() != 0 {
+        save.left_out(format!("the checksums of {what}: {flags:#x}"));
     }
 }
 

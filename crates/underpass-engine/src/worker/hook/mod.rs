@@ -10,11 +10,12 @@ use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
 use crate::drops::DropReason;
 use crate::offload;
 use crate::qos::{
-    Charged, Found, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
-    edit_vlan, give_header, link_layer, uncounted,
+    Charged, Found, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_bytes,
+    edit_label, edit_vlan, give_header, link_layer, make_checksums, packet_type, uncounted,
 };
 use crate::tables::{
-    Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey, VlanEdit,
+    Chance, ChanceKind, Control, Link, LinkId, Mirred, PeditKey, Skbedit, TcActionId, TcActionKind,
+    TunnelKey, VlanEdit,
 };
 use crate::trace::{Event, Trace};
 use crate::worker::hook::state::{Redirected, Side};
@@ -259,7 +260,37 @@ fn perform_one<const COUNT: bool, T: Trace>(
             packet.set_tag(Tag { tunnel, ..packet.tag() });
             (Some(packet), control, DropReason::TcAction)
         }
+        TcActionKind::Csum(checksums) => {
+            // What is dropped is not looked at, but counted as one that was refused.
+            let dropped = control == Control::Drop;
+            let done = if dropped { Some(()) } else { make_checksums(&mut packet, *checksums) };
+            path.counters.add_tc_refused(counter, dropped.into(), 0);
+            trace.step(Event::Action("csum"), &packet);
+            edited(path, action, packet, done)
+        }
+        TcActionKind::Pedit(keys) => {
+            let done = pedit(&mut packet, keys, place);
+            trace.step(Event::Action("pedit"), &packet);
+            path.counters.add_tc_refused(counter, 0, u64::from(!done));
+            (Some(packet), control, DropReason::TcAction)
+        }
     }
+}
+
+/// Changes bytes. Whose a packet is that comes in was decided before: `eth_type_trans`.
+fn pedit(packet: &mut Packet, keys: &[PeditKey], place: &Place) -> bool {
+    let whose = packet_type(packet, place);
+    let before = packet.bytes().first_chunk::<6>().copied();
+    let done = edit_bytes(packet, keys);
+    let tag = packet.tag();
+    if place.ingress
+        && tag.packet_type == 0
+        && tag.headless == 0
+        && packet.bytes().first_chunk() != before.as_ref()
+    {
+        packet.set_tag(Tag { packet_type: whose + 1, ..tag });
+    }
+    done
 }
 
 fn edited<const COUNT: bool>(
@@ -365,7 +396,7 @@ fn perform_mirred<const COUNT: bool>(
         return (None, control, DropReason::MirredLink);
     }
     path.totals.generated += 1;
-    match copy(&mut path.pool, &packet) {
+    match path.pool.copy(&packet) {
         Some(packet) => {
             path.hooks.redirected.push(Redirected {
                 packet,
@@ -449,17 +480,6 @@ pub(crate) fn apply_type(packet: &mut Packet, mac: [u8; 6]) {
         3 | 4 => [0; 6],
         _ => return,
     };
-}
-
-/// A copy of a packet, with what goes along with it.
-pub(crate) fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Packet> {
-    let mut copy = pool.take_for(packet.len())?;
-    let room = copy.headroom().min(crate::buffer::LEAST_HEADROOM);
-    if copy.copy_back(packet, room).is_err() {
-        pool.give(copy);
-        return None;
-    }
-    Some(copy)
 }
 
 /// `tcf_skbedit_act`. `None`: the packet lacks the header that is to be read.

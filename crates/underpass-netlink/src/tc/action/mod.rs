@@ -8,9 +8,11 @@
 //!
 //! A filter has the same list among its options.
 
+pub mod csum;
 pub mod gact;
 pub mod mirred;
 pub mod mpls;
+pub mod pedit;
 pub mod police;
 pub mod skbedit;
 pub mod tunnel_key;
@@ -18,9 +20,11 @@ pub mod vlan;
 
 use libc::{EINVAL, EOPNOTSUPP};
 
+pub use self::csum::Csum;
 pub use self::gact::Gact;
 pub use self::mirred::Mirred;
 pub use self::mpls::Mpls;
+pub use self::pedit::Pedit;
 pub use self::police::Police;
 pub use self::skbedit::Skbedit;
 pub use self::tunnel_key::TunnelKey;
@@ -332,10 +336,15 @@ pub enum Config {
     Skbedit(Skbedit),
     /// Says what a tunnel puts before the packet.
     TunnelKey(TunnelKey),
+    /// Makes checksums right.
+    Csum(Csum),
+    /// Changes bytes.
+    Pedit(Pedit),
 }
 
 /// The kinds of actions.
-pub const KINDS: [&str; 7] = ["gact", "mirred", "mpls", "police", "skbedit", "vlan", "tunnel_key"];
+pub const KINDS: [&str; 9] =
+    ["csum", "gact", "mirred", "mpls", "pedit", "police", "skbedit", "vlan", "tunnel_key"];
 
 impl Config {
     /// Reads the options of a kind: what Linux looks at before it looks for an action of that index.
@@ -352,6 +361,8 @@ impl Config {
             "vlan" => Self::Vlan(Vlan::parse(options)?),
             "skbedit" => Self::Skbedit(Skbedit::parse(options)?),
             "tunnel_key" => Self::TunnelKey(TunnelKey::parse(options)?),
+            "csum" => Self::Csum(Csum::parse(options)?),
+            "pedit" => Self::Pedit(Pedit::parse(options)?),
             _ => return Err(unknown_kind(kind)),
         })
     }
@@ -366,6 +377,8 @@ impl Config {
             Self::Vlan(_) => "vlan",
             Self::Skbedit(_) => "skbedit",
             Self::TunnelKey(_) => "tunnel_key",
+            Self::Csum(_) => "csum",
+            Self::Pedit(_) => "pedit",
         }
     }
 
@@ -379,6 +392,8 @@ impl Config {
             Self::Vlan(vlan) => vlan.generic.index,
             Self::Skbedit(skbedit) => skbedit.generic.index,
             Self::TunnelKey(key) => key.generic.index,
+            Self::Csum(csum) => csum.generic.index,
+            Self::Pedit(pedit) => pedit.generic.index,
         }
     }
 
@@ -392,11 +407,13 @@ impl Config {
             Self::Vlan(vlan) => vlan.generic.action,
             Self::Skbedit(skbedit) => skbedit.generic.action,
             Self::TunnelKey(key) => key.generic.action,
+            Self::Csum(csum) => csum.generic.action,
+            Self::Pedit(pedit) => pedit.generic.action,
         }
     }
 
     /// Whether Linux asks hardware for its statistics.
-    pub const fn is_counted_by_hardware(&self) -> bool {
+    pub fn is_counted_by_hardware(&self) -> bool {
         match self {
             Self::Police(_) => true,
             Self::Gact(gact) => gact.offloads(),
@@ -404,15 +421,19 @@ impl Config {
             Self::Mpls(mpls) => mpls.offloads(),
             Self::Vlan(_) => true,
             Self::Skbedit(skbedit) => skbedit.offloads(),
-            Self::TunnelKey(_) => true,
+            Self::TunnelKey(_) | Self::Csum(_) => true,
+            Self::Pedit(pedit) => pedit.offloads(),
         }
     }
 
-    /// Whether Linux warns who makes it without a filter: hardware cannot be told of it.
-    pub const fn warns(&self) -> bool {
+    /// How Linux warns who makes it without a filter: hardware cannot be told of it.
+    pub fn warning(&self) -> Option<&'static str> {
         match self {
-            Self::Police(police) => !police.offloads(),
-            _ => false,
+            Self::Police(police) if !police.offloads() => {
+                Some("act_api: Failed to setup tc actions for offload")
+            }
+            Self::Pedit(pedit) if !pedit.offloads() => Some("act_pedit: Unsupported pedit command offload"),
+            _ => None,
         }
     }
 
@@ -432,15 +453,15 @@ impl Config {
             Self::Vlan(vlan) => Vlan { generic: fill(&vlan.generic), ..*vlan }.write(reply, times),
             Self::Skbedit(edit) => Skbedit { generic: fill(&edit.generic), ..*edit }.write(reply, times),
             Self::TunnelKey(key) => key.write(reply, fill(&key.generic), times),
+            Self::Csum(csum) => Csum { generic: fill(&csum.generic), ..*csum }.write(reply, times),
+            Self::Pedit(pedit) => pedit.write(reply, &fill(&pedit.generic), times),
         }
     }
 }
 
 /// Kinds of actions that Linux 6.12 has and the router has not.
-const LINUX_ONLY: [&str; 14] = [
-    "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife", "ipt", "nat", "pedit", "sample", "simple",
-    "skbmod", "xt",
-];
+const LINUX_ONLY: [&str; 12] =
+    ["bpf", "connmark", "ct", "ctinfo", "gate", "ife", "ipt", "nat", "sample", "simple", "skbmod", "xt"];
 
 /// Why a kind cannot be made.
 pub fn unknown_kind(kind: &str) -> RequestError {
