@@ -15,7 +15,7 @@ use crate::drops::DropReason;
 use crate::lpm::{Pages, Words};
 use crate::publish;
 use crate::tables::{LINK_BITS, LinkId};
-pub use queue::{FqCodelCount, HtbCount, QueueCount, QueueId};
+pub use queue::{CodelCount, FqCodelCount, HtbCount, QueueCount, QueueId};
 
 /// Names one object's counter: a SID, a tunnel, a filter, allocated by the control thread; or a label, which
 /// always has one.

@@ -204,6 +204,8 @@ drops! {
     QdiscTooBig = "qdisc-too-big",
     /// Queued in a qdisc that was removed.
     QdiscPurged = "qdisc-purged",
+    /// Lost as a `netem` is to lose packets.
+    NetemLoss = "netem-loss",
     /// A filter action of a qdisc dropped it.
     QdiscAction = "qdisc-action",
     /// Dropped by CoDel: its queue stayed too long.

@@ -379,6 +379,18 @@ fn tunnel_keys_as_in_linux() {
     as_recorded("tunnel_key");
 }
 
+/// `netem`: made, changed, shown, with a qdisc in it, and what is refused of it.
+#[test]
+fn netem_as_in_linux() {
+    as_recorded("netem");
+}
+
+/// `codel` and `sfq`: made, changed, shown, and what is refused of them.
+#[test]
+fn fair_and_short_queues_as_in_linux() {
+    as_recorded("queues");
+}
+
 /// Actions of `csum` and `pedit`: made, changed, shown, shared, deleted, and what is refused of them.
 #[test]
 fn actions_that_rewrite_as_in_linux() {

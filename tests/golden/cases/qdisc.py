@@ -31,7 +31,7 @@ def port(number, flow, dev="p1", parent="1:", prio=1):
 
 # ------------------------------------------------------------------------------------------ plain queues
 
-for kind in ["pfifo", "pfifo limit 1", "bfifo limit 1000", "pfifo_fast", "fq_codel", "prio"]:
+for kind in ["pfifo", "pfifo limit 1", "bfifo limit 1000", "pfifo_fast", "fq_codel", "prio", "sfq"]:
     queues(
         f"{kind.replace(' ', '-')}",
         f"{kind}: nothing has to wait.",
@@ -43,6 +43,19 @@ queues(
     "fq_codel: where it has a filter, that sees what has to wait for nobody, too.",
     ["tc qdisc add dev p1 root handle 1: fq_codel", "tc filter add dev p1 parent 1: protocol ip matchall action drop"],
     sized(300) + [("IPv6", ip6() / udp())],
+)
+queues(
+    "sfq-waiting",
+    "sfq in tbf: a queue that is full, and filters that lead packets to queues.",
+    [
+        "tc qdisc add dev p1 root handle 1: tbf rate 80bit burst 1000 limit 10k",
+        "tc qdisc add dev p1 parent 1:1 handle 2: sfq depth 2",
+        port(2001, "2:1", parent="2:"),
+        port(2002, "2:2", parent="2:"),
+        port(2003, "2:2000", parent="2:"),
+    ],
+    to(2001, 900, 300, 300) + to(2002, 300, 100, 100, 100) + to(2001, 50, 60) + to(2003, 70) + to(2004, 80),
+    shows=(ROOT,),
 )
 queues(
     "fq_codel-redirected",
@@ -227,4 +240,35 @@ queues(
     + ["tc filter add dev p1 parent 1: protocol ip prio 1 matchall action mirred ingress mirror dev p0"],
     [("IPv4", ip4() / udp()), ("TTL 3", ip4(ttl=3) / udp()), ("IPv6", ip6() / udp())],
     shows=["tc -s filter show dev p1"],
+)
+
+# ------------------------------------------------------------------------------------------ netem
+
+
+def marked(ecn):
+    packet = ip4()
+    packet.tos |= ecn
+    return packet
+
+
+for name, options, frames in [
+    ("plain", "", sized(300, 1000, 28)),
+    ("loss", "loss 100%", sized(300, 300)),
+    ("loss-ecn", "loss 100% ecn", [(f"ECN {ecn}", marked(ecn) / udp(30)) for ecn in range(4)] + [("IPv6", ip6() / udp())]),
+    ("duplicate", "duplicate 100%", sized(300, 100)),
+    ("limit", "limit 2 delay 200s", sized(300, 300, 300)),
+    ("reorder", "delay 200s reorder 100% gap 3", sized(300, 100, 28, 300, 100, 28, 300)),
+    ("rate", "rate 8bit 10 20 5", sized(300, 100)),
+]:
+    queues(f"netem/{name}", f"netem {options}.", [f"tc qdisc add dev p1 root handle 1: netem {options}"], frames)
+queues(
+    "netem/inside",
+    "netem with a pfifo in it, in a class of HTB.",
+    [
+        "tc qdisc add dev p1 root handle 1: htb default 2",
+        "tc class add dev p1 parent 1: classid 1:2 htb rate 1mbit",
+        "tc qdisc add dev p1 parent 1:2 handle 2: netem duplicate 100%",
+        "tc qdisc add dev p1 parent 2:1 handle 3: pfifo limit 7",
+    ],
+    sized(300, 100),
 )

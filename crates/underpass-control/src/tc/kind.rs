@@ -1,9 +1,12 @@
 //! The kinds of qdiscs: the parameters of each, and what a request changes of them.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
 use underpass_engine::tables::FifoLimit;
-use underpass_netlink::tc::{self, TCA_OPTIONS, fq_codel, htb, queue, rate, tbf};
+use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq_codel, htb, netem, queue, rate, sfq, tbf};
 use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::htb::Htb;
@@ -41,6 +44,24 @@ pub(crate) enum Kind {
     Htb(Box<Htb>),
     /// `fq_codel`.
     FqCodel(Box<fq_codel::FqCodel>),
+    /// `netem`.
+    Netem {
+        /// What it does to packets.
+        settings: Box<netem::Netem>,
+        /// What is in it, if anything is.
+        child: Option<Leaf>,
+        /// Another with each change.
+        change: u64,
+    },
+    /// `codel`.
+    Codel(codel::Codel),
+    /// `sfq`.
+    Sfq {
+        /// Queues and limits.
+        settings: sfq::Sfq,
+        /// Where hashes begin.
+        seed: u32,
+    },
 }
 
 /// Longest frame of a link, in bytes. Linux: `psched_mtu`.
@@ -64,6 +85,11 @@ fn parse_tbf(options: Option<Attribute<'_>>) -> Result<Box<tbf::Tbf>, RequestErr
     tbf::Tbf::parse(options, time, length).map(Box::new)
 }
 
+/// Where the numbers of a `netem` begin, unless the request says so.
+fn seed() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
 const UNKNOWN: RequestError = RequestError::new(ENOENT, "Specified qdisc kind is unknown");
 
 impl Kind {
@@ -79,7 +105,19 @@ impl Kind {
     ) -> Result<Self, RequestError> {
         let name = name.map(|name| name.text());
         let name = name.as_deref().unwrap_or_default();
-        let known = ["noqueue", "pfifo", "bfifo", "pfifo_fast", "prio", "tbf", "htb", "fq_codel"];
+        let known = [
+            "noqueue",
+            "pfifo",
+            "bfifo",
+            "pfifo_fast",
+            "prio",
+            "tbf",
+            "htb",
+            "fq_codel",
+            "netem",
+            "codel",
+            "sfq",
+        ];
         let hook = match name {
             "ingress" => Some(Self::Ingress),
             "clsact" => Some(Self::Clsact),
@@ -122,6 +160,16 @@ impl Kind {
                 settings.change(options, true)?;
                 Self::FqCodel(Box::new(settings))
             }
+            "netem" => {
+                let settings = Box::new(netem::Netem::parse(options, None, seed())?);
+                Self::Netem { settings, child: None, change: 0 }
+            }
+            "codel" => {
+                let mut settings = codel::Codel::default();
+                settings.change(options)?;
+                Self::Codel(settings)
+            }
+            "sfq" => Self::Sfq { settings: sfq::Sfq::parse(options, frame(link))?, seed: seed() as u32 },
             "noqueue" => Self::Noqueue,
             _ => return Err(UNKNOWN),
         })
@@ -134,7 +182,12 @@ impl Kind {
     pub fn change(&mut self, options: Attribute<'_>, link: &Link) -> Result<Change, RequestError> {
         let mut change = Change::default();
         match self {
-            Self::Ingress | Self::Clsact | Self::Noqueue | Self::PfifoFast | Self::Htb(_) => {
+            Self::Ingress
+            | Self::Clsact
+            | Self::Noqueue
+            | Self::PfifoFast
+            | Self::Htb(_)
+            | Self::Sfq { .. } => {
                 let text = "Change operation not supported by specified qdisc";
                 return Err(RequestError::new(EINVAL, text));
             }
@@ -159,6 +212,11 @@ impl Kind {
                 }
             }
             Self::FqCodel(settings) => settings.change(Some(options), false)?,
+            Self::Codel(settings) => settings.change(Some(options))?,
+            Self::Netem { settings, child: _, change } => {
+                **settings = netem::Netem::parse(Some(options), Some(settings), seed())?;
+                *change = change.wrapping_add(1);
+            }
         }
         Ok(change)
     }
@@ -176,6 +234,9 @@ impl Kind {
             Self::Tbf { .. } => "tbf",
             Self::Htb(_) => "htb",
             Self::FqCodel(_) => "fq_codel",
+            Self::Netem { .. } => "netem",
+            Self::Codel(_) => "codel",
+            Self::Sfq { .. } => "sfq",
         }
     }
 
@@ -195,6 +256,9 @@ impl Kind {
             Self::Tbf { settings, .. } => settings.write(reply),
             Self::Htb(htb) => htb.settings.write(reply, htb.direct_limit, direct),
             Self::FqCodel(settings) => settings.write(reply),
+            Self::Netem { settings, .. } => settings.write(reply),
+            Self::Codel(settings) => settings.write(reply),
+            Self::Sfq { settings, .. } => settings.write(reply),
         }
     }
 
@@ -205,12 +269,12 @@ impl Kind {
 
     /// Whether it has classes of any kind.
     pub const fn classful(&self) -> bool {
-        !matches!(self, Self::Noqueue | Self::Fifo(_) | Self::PfifoFast)
+        !matches!(self, Self::Noqueue | Self::Fifo(_) | Self::PfifoFast | Self::Codel(_))
     }
 
     /// Whether it has filters.
     pub const fn has_filters(&self) -> bool {
-        self.classful() && !matches!(self, Self::Tbf { .. })
+        self.classful() && !matches!(self, Self::Tbf { .. } | Self::Netem { .. })
     }
 }
 

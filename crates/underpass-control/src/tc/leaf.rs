@@ -55,11 +55,16 @@ impl Qdisc {
     /// Whether there is a class of this number. Linux: `find` of the qdisc.
     pub fn has_class(&self, class: u32) -> bool {
         match &self.kind {
-            Kind::Ingress | Kind::Tbf { .. } => true,
+            Kind::Ingress | Kind::Tbf { .. } | Kind::Netem { .. } => true,
             Kind::Clsact => matches!(tc::minor(class), tc::MIN_INGRESS | tc::MIN_EGRESS),
             Kind::Prio { bands, .. } => band(class) < bands.len(),
             Kind::Htb(htb) => htb.get(class).is_some(),
-            Kind::Noqueue | Kind::Fifo(_) | Kind::PfifoFast | Kind::FqCodel(_) => false,
+            Kind::Noqueue
+            | Kind::Fifo(_)
+            | Kind::PfifoFast
+            | Kind::FqCodel(_)
+            | Kind::Codel(_)
+            | Kind::Sfq { .. } => false,
         }
     }
 
@@ -74,7 +79,9 @@ impl Qdisc {
                 _ => None,
             },
             Kind::Htb(_) if !itself => Some(Point::Class(class)),
-            Kind::Prio { .. } | Kind::FqCodel(_) | Kind::Htb(_) if itself => Some(Point::Qdisc(self.handle)),
+            Kind::Prio { .. } | Kind::FqCodel(_) | Kind::Sfq { .. } | Kind::Htb(_) if itself => {
+                Some(Point::Qdisc(self.handle))
+            }
             _ => None,
         }
     }
@@ -84,6 +91,7 @@ impl Qdisc {
         match &self.kind {
             Kind::Prio { bands, .. } => bands.get(band(class)),
             Kind::Tbf { child, .. } => Some(child),
+            Kind::Netem { child, .. } => child.as_ref(),
             Kind::Htb(htb) => htb.get(class)?.leaf.as_ref(),
             Kind::Clsact => self.ingress.as_ref().filter(|_| tc::minor(class) == tc::MIN_INGRESS),
             _ => None,
@@ -101,6 +109,7 @@ impl Qdisc {
             Kind::Prio { bands, .. } => (bands.get_mut(band(class)), of_link),
             Kind::Tbf { child, .. } => (Some(child), Leaf::queue(Leaf::NOTHING)),
             Kind::Htb(htb) => (htb.get_mut(class).and_then(|class| class.leaf.as_mut()), of_link),
+            Kind::Netem { child, .. } => return Ok(std::mem::replace(child, new.map(Leaf::Qdisc))),
             Kind::Clsact if tc::minor(class) == tc::MIN_INGRESS => {
                 return Ok(std::mem::replace(&mut self.ingress, new.map(Leaf::Qdisc)));
             }

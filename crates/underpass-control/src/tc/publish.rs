@@ -1,10 +1,14 @@
 //! Qdiscs as the packet path has them, and what it has counted.
 
+use std::sync::Arc;
+
 use underpass_engine::counters::{QueueCount, QueueId};
-use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
+use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, NetemLoss, PfifoFast, Prio, QdiscKind, Tbf};
 use underpass_netlink::tc::Statistics;
+use underpass_netlink::tc::codel::CodelCounts;
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
+use underpass_netlink::tc::netem::{Loss, Netem, NetemRate};
 
 use super::filter::Filters;
 use super::filter::hook::hook_count;
@@ -76,10 +80,16 @@ pub(crate) fn count_qdisc(router: &Router, link: u32, qdisc: &Qdisc) -> Counted 
         return Counted { common, ..Counted::default() };
     }
     let Some(queue) = qdisc.queue else { return Counted::default() };
-    let codel = matches!(qdisc.kind, Kind::FqCodel(_));
-    let count = if codel { router.engine.fq_codel_count(queue) } else { router.engine.queue_count(queue) };
+    // Their longest packet is that of all workers.
+    let longest = matches!(qdisc.kind, Kind::FqCodel(_) | Kind::Codel(_));
+    let count = if longest { router.engine.fq_codel_count(queue) } else { router.engine.queue_count(queue) };
     let direct = if matches!(qdisc.kind, Kind::Htb(_)) { count.direct_packets() as u32 } else { 0 };
-    Counted { common: common(&count), own: codel.then(|| codel_counts(&count)), direct }
+    let own = match qdisc.kind {
+        Kind::FqCodel(_) => Some(fq_codel_counts(&count)),
+        Kind::Codel(_) => Some(codel_counts(&count, router.packet_time())),
+        _ => None,
+    };
+    Counted { common: common(&count), own, direct }
 }
 
 /// What a class of a qdisc has counted; `None` if its kind counts nothing of classes.
@@ -138,7 +148,7 @@ fn common(count: &QueueCount) -> Statistics {
     }
 }
 
-fn codel_counts(count: &QueueCount) -> Vec<u8> {
+fn fq_codel_counts(count: &QueueCount) -> Vec<u8> {
     let count = count.fq_codel();
     let counts = FqCodelCounts {
         max_packet: count.max_packet as u32,
@@ -150,6 +160,24 @@ fn codel_counts(count: &QueueCount) -> Vec<u8> {
         ce_mark: count.ce_mark as u32,
         memory_usage: count.memory_usage as u32,
         drop_overmemory: count.drop_overmemory as u32,
+    };
+    counts.bytes()
+}
+
+fn codel_counts(count: &QueueCount, now: u64) -> Vec<u8> {
+    let count = count.codel();
+    // In units of 1,024 ns that wrap.
+    let left = count.drop_next.map_or(0, |next| next.wrapping_sub((now >> 10) as u32).cast_signed());
+    let counts = CodelCounts {
+        max_packet: count.max_packet as u32,
+        count: count.count as u32,
+        last_count: count.last_count as u32,
+        delay: count.delay as u32,
+        drop_next: ((i64::from(left) << 10) / 1000) as i32,
+        drop_overlimit: count.drop_overlimit as u32,
+        ecn_mark: count.ecn_mark as u32,
+        dropping: count.drop_next.is_some(),
+        ce_mark: count.ce_mark as u32,
     };
     counts.bytes()
 }
@@ -228,6 +256,32 @@ impl Compile<'_> {
                 drop_batch: settings.drop_batch,
                 mtu: frame(self.link),
             }),
+            Kind::Codel(settings) => QdiscKind::Codel(tables::Codel {
+                limit: settings.limit,
+                target: settings.target_us(),
+                interval: settings.interval_us(),
+                ecn: settings.ecn,
+                ce_threshold: settings.ce_threshold_us(),
+                mtu: frame(self.link),
+            }),
+            Kind::Sfq { settings, seed } => QdiscKind::Sfq(tables::Sfq {
+                filters,
+                limit: settings.limit,
+                depth: settings.depth,
+                flows: settings.flows,
+                divisor: settings.divisor,
+                quantum: settings.quantum,
+                perturb: u64::from(settings.perturb) * 1_000_000_000,
+                head_drop: settings.head_drop,
+                seed: *seed,
+            }),
+            Kind::Netem { settings, child, change } => QdiscKind::Netem(Box::new(tables::Netem {
+                child: match child {
+                    Some(child) => Some(self.leaf(child)?),
+                    None => None,
+                },
+                ..compile_netem(settings, *change)
+            })),
         };
         Some(tables::Qdisc { queue: qdisc.queue?, handle: qdisc.handle, kind })
     }
@@ -262,6 +316,33 @@ impl Compile<'_> {
 
     fn filters(&self, point: Point) -> Option<HookId> {
         self.filters.hook_of(Block { link: self.link.index, point })
+    }
+}
+
+/// A `netem` with nothing in it.
+fn compile_netem(settings: &Netem, change: u64) -> tables::Netem {
+    let NetemRate { bytes, packet_overhead, cell_size, cell_overhead } = settings.rate;
+    let rate = tables::NetemRate { bytes_per_second: bytes, packet_overhead, cell_size, cell_overhead };
+    tables::Netem {
+        change,
+        limit: settings.limit,
+        latency: settings.latency,
+        jitter: settings.jitter,
+        distribution: settings.distribution.as_deref().map(Arc::from),
+        loss: match settings.loss_model {
+            Loss::Random => NetemLoss::Random(settings.loss),
+            Loss::States { p13, p31, p32, p14, p23 } => NetemLoss::States([p13, p31, p32, p14, p23]),
+            Loss::GilbertElliot { p, r, h, k1 } => NetemLoss::GilbertElliot([p, r, h, k1]),
+        },
+        ecn: settings.ecn,
+        duplicate: settings.duplicate,
+        corrupt: settings.corrupt,
+        reorder: settings.reorder,
+        gap: settings.gap,
+        rate: (bytes != 0).then_some(rate),
+        correlations: settings.correlations,
+        seed: settings.seed,
+        child: None,
     }
 }
 

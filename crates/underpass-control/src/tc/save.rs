@@ -1,10 +1,13 @@
 //! Qdiscs and classes as lines.
 
+mod netem;
 mod numbers;
 
 use underpass_engine::qos::Rate;
 use underpass_engine::tables::FifoLimit;
-use underpass_netlink::tc::{self, fq_codel::FqCodel, htb::HtbClass, queue::Prio, rate, tbf::Tbf};
+use underpass_netlink::tc::{
+    self, codel::Codel, fq_codel::FqCodel, htb::HtbClass, queue::Prio, rate, sfq::Sfq, tbf::Tbf,
+};
 
 use super::kind::config;
 use super::{Kind, LinkControl, Qdisc};
@@ -69,6 +72,9 @@ fn options(save: &mut Save<'_>, line: &mut Words, kind: &Kind, name: &str) {
             line.pair("direct_qlen", htb.direct_limit);
         }
         Kind::FqCodel(settings) => fq_codel(line, settings),
+        Kind::Codel(settings) => codel(line, settings),
+        Kind::Sfq { settings, seed: _ } => sfq(line, settings),
+        Kind::Netem { settings, child: _, change: _ } => netem::words(save, line, settings, name),
     }
 }
 
@@ -102,6 +108,26 @@ fn tbf(save: &mut Save<'_>, line: &mut Words, settings: &Tbf, name: &str) {
     link_layer(line, rate);
 }
 
+fn codel(line: &mut Words, settings: &Codel) {
+    let Codel { target, limit, interval, ecn, ce_threshold } = settings;
+    line.pair("limit", limit).pair("target", codel_time(*target)).pair("interval", codel_time(*interval));
+    line.some("ce_threshold", ce_threshold.map(codel_time)).add(if *ecn { "ecn" } else { "noecn" });
+}
+
+fn sfq(line: &mut Words, settings: &Sfq) {
+    let Sfq { quantum, perturb, limit, divisor, flows, depth, head_drop } = settings;
+    // There are no more queues than a limit that is given; the usual one is less than the usual queues.
+    line.some("limit", (flows <= limit).then_some(limit));
+    line.pair("flows", flows).pair("divisor", divisor).pair("depth", depth);
+    line.pair("quantum", quantum).some("perturb", (*perturb != 0).then_some(perturb));
+    line.when(*head_drop, "headdrop");
+}
+
+/// A time in units of 1,024 ns, which the tool has in microseconds, rounded down both ways.
+fn codel_time(units: u32) -> String {
+    format!("{}us", (u64::from(units) * 1024).div_ceil(1000))
+}
+
 fn fq_codel(line: &mut Words, settings: &FqCodel) {
     let FqCodel {
         target,
@@ -116,8 +142,7 @@ fn fq_codel(line: &mut Words, settings: &FqCodel) {
         ce_selector,
         ce_mask,
     } = settings;
-    // In units of 1,024 ns, which the tool has in microseconds, rounded down both ways.
-    let time = |units: u32| format!("{}us", (u64::from(units) * 1024).div_ceil(1000));
+    let time = codel_time;
     line.pair("limit", limit).pair("flows", flows).pair("quantum", quantum);
     line.pair("target", time(*target)).pair("interval", time(*interval));
     line.some("ce_threshold", ce_threshold.map(time));

@@ -122,6 +122,22 @@ impl QueueCount {
         }
     }
 
+    /// Of a codel.
+    pub fn codel(&self) -> CodelCount {
+        let [max_packet, drop_overlimit, ecn_mark, ce_mark, count, last_count, delay, dropping, drop_next] =
+            self.own;
+        CodelCount {
+            max_packet,
+            drop_overlimit,
+            ecn_mark,
+            ce_mark,
+            count,
+            last_count,
+            delay: (delay << 10) / 1000,
+            drop_next: (dropping == 1).then_some(drop_next as u32),
+        }
+    }
+
     /// Adds what another worker has counted; `longest`: the first of the kind's own is the greatest, not the sum.
     pub(crate) fn add(&mut self, other: &Self, longest: bool) {
         let greatest = self.own[0].max(other.own[0]);
@@ -166,4 +182,25 @@ impl Counters {
     pub fn read_queue(&self, id: QueueId) -> QueueCount {
         QueueCount::of(self.queues.read(id.place()))
     }
+}
+
+/// What a codel counts besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CodelCount {
+    /// Longest packet so far, in bytes.
+    pub max_packet: u64,
+    /// Packets dropped because there were too many.
+    pub drop_overlimit: u64,
+    /// Packets marked.
+    pub ecn_mark: u64,
+    /// Packets marked for the threshold.
+    pub ce_mark: u64,
+    /// Packets dropped since it began to drop.
+    pub count: u64,
+    /// How many they were when it began.
+    pub last_count: u64,
+    /// How long the packet waited that was looked at last, in microseconds.
+    pub delay: u64,
+    /// When the next one is dropped, in units of 1,024 ns, 32 bits of them; `None`: none is to be.
+    pub drop_next: Option<u32>,
 }

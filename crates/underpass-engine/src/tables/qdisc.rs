@@ -58,6 +58,12 @@ pub enum QdiscKind {
     Htb(Box<Htb>),
     /// `fq_codel`.
     FqCodel(FqCodel),
+    /// `netem`.
+    Netem(Box<Netem>),
+    /// `codel`.
+    Codel(Codel),
+    /// `sfq`.
+    Sfq(Sfq),
 }
 
 /// How much a queue holds.
@@ -203,6 +209,105 @@ pub struct FqCodel {
     pub mtu: u32,
 }
 
+/// A queue that CoDel keeps short (RFC 8289): `net/sched/sch_codel.c`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Codel {
+    /// Packets that wait at most.
+    pub limit: u32,
+    /// How long packets may wait, in microseconds.
+    pub target: u32,
+    /// For how long they may wait longer, in microseconds.
+    pub interval: u32,
+    /// Whether packets that know congestion notification are marked where others are dropped.
+    pub ecn: bool,
+    /// After how many microseconds packets are marked whatever CoDel says.
+    pub ce_threshold: Option<u32>,
+    /// The link's MTU with its link layer: a queue that holds no more is left alone.
+    pub mtu: u32,
+}
+
+/// Queues that take turns, by the hash of a packet's flow: `net/sched/sch_sfq.c`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sfq {
+    /// The filters attached to it, whose classid chooses a hash. What none of them takes is dropped, as in Linux.
+    pub filters: Option<HookId>,
+    /// Packets in all queues together.
+    pub limit: u32,
+    /// Packets in a queue.
+    pub depth: u32,
+    /// How many queues: 1 to 65,536.
+    pub flows: u32,
+    /// How many hashes: a power of 2, up to 65,536.
+    pub divisor: u32,
+    /// Bytes that a queue may send before another has its turn.
+    pub quantum: u32,
+    /// After how long hashes change; 0: they do not.
+    pub perturb: Nanos,
+    /// Whether the first packet of the longest queue is dropped, not the last.
+    pub head_drop: bool,
+    /// Where hashes begin.
+    pub seed: u32,
+}
+
+/// A link made worse: `net/sched/sch_netem.c`. Probabilities and correlations are of 2³² - 1.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Netem {
+    /// Another with each request that changes the parameters: numbers begin anew then.
+    pub change: u64,
+    /// Packets that wait at most, those of a qdisc in it not counted.
+    pub limit: u32,
+    /// How long packets wait, in nanoseconds.
+    pub latency: i64,
+    /// By how much that varies, in nanoseconds: below 2³¹.
+    pub jitter: u32,
+    /// By what the jitter is multiplied, of 8,192; of these each is as likely. `None`: all up to it are.
+    pub distribution: Option<Arc<[i16]>>,
+    /// How packets get lost.
+    pub loss: NetemLoss,
+    /// Whether what would be lost is marked where it can be.
+    pub ecn: bool,
+    /// Probability that a packet is sent twice.
+    pub duplicate: u32,
+    /// Probability that a bit of a packet is inverted.
+    pub corrupt: u32,
+    /// Probability that a packet leaves at once, of those behind a gap.
+    pub reorder: u32,
+    /// How many packets a gap has, the one that leaves at once among them; 0: none ever does.
+    pub gap: u32,
+    /// The rate.
+    pub rate: Option<NetemRate>,
+    /// How much each number depends on the one before, of delay, loss, duplication, reordering and corruption.
+    pub correlations: [u32; 5],
+    /// Where the numbers begin.
+    pub seed: u64,
+    /// What packets go into when they have waited.
+    pub child: Option<Qdisc>,
+}
+
+/// How `netem` loses packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetemLoss {
+    /// With this probability.
+    Random(u32),
+    /// By a chain of four states: p13, p31, p32, p14, p23.
+    States([u32; 5]),
+    /// By a chain of two states, Gilbert's and Elliot's: p, r, h, 1 - k.
+    GilbertElliot([u32; 4]),
+}
+
+/// How long a packet takes by the rate of a `netem`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetemRate {
+    /// Bytes a second; not 0.
+    pub bytes_per_second: u64,
+    /// Bytes that are added to each packet.
+    pub packet_overhead: i32,
+    /// Bytes of a cell; 0: there are none.
+    pub cell_size: u32,
+    /// Bytes that are added to each cell.
+    pub cell_overhead: i32,
+}
+
 /// A tree in the tables, with what its workers share.
 #[derive(Debug)]
 pub struct StoredQdisc {
@@ -233,8 +338,16 @@ impl Qdisc {
     /// Names everything that has a rate.
     fn rates(&self, each: &mut impl FnMut(QueueId)) {
         match &self.kind {
-            QdiscKind::Fifo(_) | QdiscKind::PfifoFast(_) | QdiscKind::FqCodel(_) => {}
+            QdiscKind::Fifo(_)
+            | QdiscKind::PfifoFast(_)
+            | QdiscKind::FqCodel(_)
+            | QdiscKind::Codel(_)
+            | QdiscKind::Sfq(_) => {}
             QdiscKind::Prio(prio) => prio.bands.iter().for_each(|band| band.rates(each)),
+            QdiscKind::Netem(netem) => {
+                each(self.queue);
+                netem.child.iter().for_each(|child| child.rates(each));
+            }
             QdiscKind::Tbf(tbf) => {
                 each(self.queue);
                 tbf.child.rates(each);

@@ -154,12 +154,12 @@ impl FqCodel {
 }
 
 /// Microseconds as CoDel's time.
-const fn time(microseconds: u32) -> u32 {
+pub(super) const fn time(microseconds: u32) -> u32 {
     ((microseconds as u64 * 1000) >> SHIFT) as u32
 }
 
 /// CoDel's time as microseconds.
-const fn microseconds(time: u32) -> u32 {
+pub(super) const fn microseconds(time: u32) -> u32 {
     (((time as u64) << SHIFT) / 1000) as u32
 }
 

@@ -12,13 +12,17 @@
 
 pub mod action;
 pub mod basic;
+pub mod codel;
 pub mod flower;
 pub mod fq_codel;
 pub mod fw;
 pub mod htb;
 pub mod matchall;
+pub mod netem;
 pub mod queue;
 pub mod rate;
+
+pub mod sfq;
 pub mod statistics;
 pub mod tbf;
 pub mod u32;

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::clocks::Clocks;
+use super::codel_queue::CodelQueue;
 use super::fifo::{Fifo, PfifoFast};
 use super::fq_codel::FqCodel;
 use super::htb::{Class, Htb, Level, Mode, State};
 use super::items::{Items, List};
+use super::netem::Netem;
 use super::prio::Prio;
 use super::ring::Ring;
+use super::sfq::Sfq;
 use super::tbf::Tbf;
-use super::{Classify, Context, Discipline, Heap, Kind, Node};
+use super::{Classify, Context, Heap, Kind, Node};
 use crate::counters::{QueueCount, QueueId};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
@@ -68,8 +71,11 @@ impl Node {
             Kind::Fifo(fifo) => drop(fifo.list),
             Kind::PfifoFast(fifos) => fifos.bands.into_iter().for_each(drop),
             Kind::FqCodel(fq_codel) => fq_codel.lists().for_each(drop),
+            Kind::Codel(codel) => drop(codel.list),
+            Kind::Sfq(sfq) => sfq.lists().for_each(drop),
             Kind::Prio(prio) => prio.bands.into_iter().for_each(|node| node.purge(cx)),
             Kind::Tbf(tbf) => tbf.child.purge(cx),
+            Kind::Netem(netem) => netem.purge(cx),
             Kind::Htb(htb) => {
                 drop(htb.direct);
                 htb.classes.into_iter().filter_map(|class| class.leaf).for_each(|node| node.purge(cx));
@@ -82,19 +88,27 @@ impl Node {
 
     /// What it holds, by what those below it hold.
     fn recount(&mut self, items: &Items) {
-        let mut sum = self.peeked.map_or((0, 0), |id| (1, u64::from(items.charged(id).0)));
+        let mut own = self.peeked.map_or((0, 0), |id| (1, u64::from(items.charged(id).0)));
+        let mut below = (0, 0);
         let mut add = |node: &mut Self| {
-            sum = (sum.0 + node.count.queued, sum.1 + node.count.backlog);
+            below = (below.0 + node.count.queued, below.1 + node.count.backlog);
         };
-        each!(&mut self.kind, discipline => discipline.each_child(&mut add));
-        match &self.kind {
+        match &mut self.kind {
             // These have nothing below them, and know what they hold.
-            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) => return,
-            Kind::Prio(_) | Kind::Tbf(_) => {}
-            // What is below has no part in the direct queue.
-            Kind::Htb(htb) => sum = (sum.0 + u64::from(htb.direct.len), sum.1 + htb.direct_bytes),
+            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Codel(_) | Kind::Sfq(_) => return,
+            Kind::Prio(prio) => prio.bands.iter_mut().for_each(add),
+            Kind::Tbf(tbf) => add(&mut tbf.child),
+            Kind::Netem(netem) => {
+                netem.child.iter_mut().for_each(add);
+                own = (own.0 + netem.held(), own.1 + netem.bytes);
+            }
+            Kind::Htb(htb) => {
+                htb.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(add);
+                // What is below has no part in the direct queue.
+                own = (own.0 + u64::from(htb.direct.len), own.1 + htb.direct_bytes);
+            }
         }
-        (self.count.queued, self.count.backlog) = sum;
+        (self.count.queued, self.count.backlog) = (own.0 + below.0, own.1 + below.1);
     }
 }
 
@@ -102,12 +116,13 @@ impl Old {
     /// Takes a tree apart, so that each node holds nothing below it.
     fn take_apart(&mut self, mut node: Node) {
         match &mut node.kind {
-            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) => {}
+            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Codel(_) | Kind::Sfq(_) => {}
             Kind::Prio(prio) => prio.bands.drain(..).for_each(|band| self.take_apart(band)),
             Kind::Tbf(tbf) => {
                 let child = std::mem::replace(&mut tbf.child, Node::nothing());
                 self.take_apart(child);
             }
+            Kind::Netem(netem) => netem.child.take().into_iter().for_each(|child| self.take_apart(child)),
             Kind::Htb(htb) => {
                 for class in htb.classes.drain(..) {
                     self.classes.insert(class.queue, (class.state, class.level == 0));
@@ -152,11 +167,17 @@ impl Build<'_> {
             (Kind::Fifo(fifo), QdiscKind::Fifo(limit)) => fifo.limit = *limit,
             (Kind::PfifoFast(fifos), QdiscKind::PfifoFast(config)) => fifos.limit = config.limit,
             (Kind::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => fq_codel.change(config),
+            (Kind::Codel(codel), QdiscKind::Codel(config)) => codel.change(config),
+            (Kind::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.change(config),
             (Kind::Prio(prio), QdiscKind::Prio(config)) => {
                 (prio.priomap, prio.filters) = (config.priomap, config.filters);
                 prio.bands = config.bands.iter().map(|band| self.node(band)).collect();
             }
             (Kind::Tbf(tbf), QdiscKind::Tbf(config)) => self.change_tbf(tbf, config),
+            (Kind::Netem(netem), QdiscKind::Netem(config)) => {
+                netem.change(config, self.items.limit());
+                netem.child = config.child.as_ref().map(|child| self.node(child));
+            }
             (Kind::Htb(htb), QdiscKind::Htb(config)) => self.change_htb(htb, config),
             _ => {}
         }
@@ -166,14 +187,21 @@ impl Build<'_> {
 
     /// A new one, still empty.
     fn kind(&mut self, config: &Qdisc) -> Kind {
+        let queue = config.queue;
         match &config.kind {
             QdiscKind::Fifo(limit) => Kind::Fifo(Fifo { limit: *limit, list: List::default() }),
             QdiscKind::PfifoFast(config) => {
                 Kind::PfifoFast(PfifoFast { limit: config.limit, bands: Default::default() })
             }
             QdiscKind::FqCodel(config) => Kind::FqCodel(Box::new(FqCodel::new(config))),
+            QdiscKind::Codel(config) => Kind::Codel(Box::new(CodelQueue::new(config))),
+            QdiscKind::Sfq(config) => Kind::Sfq(Box::new(Sfq::new(config, self.now, self.items.limit()))),
             QdiscKind::Prio(config) => {
                 Kind::Prio(Prio { priomap: config.priomap, filters: config.filters, bands: Vec::new() })
+            }
+            QdiscKind::Netem(config) => {
+                let clocks = self.clocks.get(&queue).cloned();
+                Kind::Netem(Box::new(Netem::new(config, clocks)))
             }
             QdiscKind::Tbf(_) => Kind::Tbf(Box::new(Tbf {
                 rate: Rate::default(),
@@ -332,7 +360,10 @@ impl Kind {
             | (Self::PfifoFast(_), QdiscKind::PfifoFast(_))
             | (Self::Prio(_), QdiscKind::Prio(_))
             | (Self::Tbf(_), QdiscKind::Tbf(_))
-            | (Self::Htb(_), QdiscKind::Htb(_)) => true,
+            | (Self::Htb(_), QdiscKind::Htb(_))
+            | (Self::Netem(_), QdiscKind::Netem(_))
+            | (Self::Codel(_), QdiscKind::Codel(_)) => true,
+            (Self::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.is(config),
             (Self::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => {
                 fq_codel.flows.len() == config.flows.clamp(1, 1 << 16) as usize
             }

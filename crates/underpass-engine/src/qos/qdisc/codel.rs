@@ -44,11 +44,13 @@ pub(super) struct Params {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Vars {
     pub(super) count: u32,
-    lastcount: u32,
+    pub(super) lastcount: u32,
     dropping: bool,
     rec_inv_sqrt: u16,
     first_above_time: Time,
     drop_next: Time,
+    /// How long the packet waited that was looked at last.
+    pub(super) delay: Time,
 }
 
 /// A packet of its queue.
@@ -77,6 +79,11 @@ pub(super) trait Queue {
 }
 
 impl Vars {
+    /// Whether packets are being dropped, and when the next one is.
+    pub(super) const fn dropping(&self) -> (bool, Time) {
+        (self.dropping, self.drop_next)
+    }
+
     /// `codel_Newton_step`: a step towards 1 / √count.
     fn newton_step(&mut self) {
         let invsqrt = u32::from(self.rec_inv_sqrt) << 16;
@@ -102,8 +109,9 @@ impl Vars {
             self.first_above_time = 0;
             return false;
         };
+        self.delay = now.wrapping_sub(head.time);
         queue.seen(head.len);
-        if before(now.wrapping_sub(head.time), params.target) || queue.backlog() <= params.mtu.into() {
+        if before(self.delay, params.target) || queue.backlog() <= params.mtu.into() {
             self.first_above_time = 0;
             return false;
         }

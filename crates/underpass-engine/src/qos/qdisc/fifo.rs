@@ -1,7 +1,7 @@
 //! `pfifo`, `bfifo` (`net/sched/sch_fifo.c`) and `pfifo_fast` (`net/sched/sch_generic.c`).
 
+use super::discipline::{Classify, Context, Discipline, Enqueued, Peeked};
 use super::items::{ItemId, List};
-use super::{Classify, Context, Discipline, Enqueued, Peeked};
 use crate::counters::QueueCount;
 use crate::drops::DropReason;
 use crate::limiter::Nanos;

@@ -3,6 +3,8 @@
 //! All queues of a worker share the entries, so that a queue of any length costs nothing while it is empty, and none
 //! allocates when it fills.
 
+use underpass_packet::ethernet;
+
 use crate::buffer::Packet;
 use crate::qos::{WireLength, uncounted};
 use crate::tables::{LinkId, TunnelId};
@@ -81,6 +83,11 @@ impl Item {
     pub(crate) fn bytes(&self) -> &[u8] {
         self.packet.as_ref().map_or(&[], Packet::bytes)
     }
+}
+
+/// Where the network header of what waits is.
+pub(super) fn network(item: &Item) -> usize {
+    if item.headless() == 0 { ethernet::Header::LEN } else { 0 }
 }
 
 /// Names an entry.
@@ -183,12 +190,38 @@ impl List {
         self.len += 1;
     }
 
+    /// Puts a packet before all others.
+    pub(super) fn push_first(&mut self, items: &mut Items, id: ItemId) {
+        if let Some(item) = items.get_mut(id) {
+            item.next = self.head;
+        }
+        if self.len == 0 {
+            self.tail = id;
+        }
+        self.head = id;
+        self.len += 1;
+    }
+
     #[inline]
     pub(super) fn pop(&mut self, items: &Items) -> Option<ItemId> {
         let id = self.peek()?;
         self.head = items.get(id).map_or(NONE, |item| item.next);
         self.len -= 1;
         Some(id)
+    }
+
+    /// The one that came last; it goes past all others.
+    pub(super) fn pop_last(&mut self, items: &mut Items) -> Option<ItemId> {
+        if self.len <= 1 {
+            return self.pop(items);
+        }
+        let mut before = self.head;
+        for _ in 2..self.len {
+            before = items.get(before)?.next;
+        }
+        let last = std::mem::replace(&mut self.tail, before);
+        self.len -= 1;
+        Some(last)
     }
 
     #[inline(always)]

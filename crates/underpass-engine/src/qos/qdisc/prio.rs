@@ -88,8 +88,4 @@ impl Discipline for Prio {
     fn report(&mut self, _: &mut QueueCount, counters: &Counters) {
         self.bands.iter_mut().for_each(|node| node.report(counters));
     }
-
-    fn each_child(&mut self, each: impl FnMut(&mut Node)) {
-        self.bands.iter_mut().for_each(each);
-    }
 }

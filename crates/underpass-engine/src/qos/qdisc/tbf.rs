@@ -178,8 +178,4 @@ impl Discipline for Tbf {
     fn ignores_priority(&self) -> bool {
         true
     }
-
-    fn each_child(&mut self, mut each: impl FnMut(&mut Node)) {
-        each(&mut self.child);
-    }
 }

@@ -1,11 +1,14 @@
 //! Single queueing disciplines against what Linux does to the nanosecond; any of them: [`trees`].
 
+mod netem;
+mod sfq;
 mod trees;
 
 use super::*;
-use crate::buffer::{Frames, HEADROOM, Tag};
+use crate::buffer::{Frames, HEADROOM, Packet, Pool, Tag};
+use crate::drops::DropReason;
 use crate::qos::RateConfig;
-use crate::tables::{self, FifoLimit, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
+use crate::tables::{self, FifoLimit, HookId, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
 
 /// Filters that name the class that a packet's mark is; 0: none.
 pub(super) struct ByMark<'a>(&'a mut Pool);
@@ -32,6 +35,8 @@ pub(super) struct Bed {
     dropped: Vec<(Packet, DropReason)>,
     pub(super) now: Nanos,
     pub(super) due: Nanos,
+    /// Packets that have become several, and how many more.
+    pub(super) generated: u64,
 }
 
 impl Bed {
@@ -55,7 +60,7 @@ impl Bed {
             generated: 0,
         };
         let node = Node::build(&StoredQdisc::new(root.clone(), 0, None, 1), true, None, cx);
-        Self { node, items, pool, dropped, now, due: Nanos::MAX }
+        Self { node, items, pool, dropped, now, due: Nanos::MAX, generated: 0 }
     }
 
     fn with<R>(&mut self, what: impl FnOnce(&mut Node, &mut Context<'_, ByMark<'_>>) -> R) -> R {
@@ -70,6 +75,7 @@ impl Bed {
         };
         let result = what(&mut self.node, cx);
         self.due = cx.due;
+        self.generated += cx.generated;
         result
     }
 
@@ -131,6 +137,7 @@ impl Bed {
             match &mut node.kind {
                 Kind::Prio(prio) => prio.bands.iter_mut().for_each(all),
                 Kind::Tbf(tbf) => all(&mut tbf.child),
+                Kind::Netem(netem) => netem.child.iter_mut().for_each(all),
                 Kind::Htb(htb) => {
                     htb.reserve();
                     htb.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(all);

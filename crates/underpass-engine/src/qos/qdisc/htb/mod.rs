@@ -545,8 +545,4 @@ impl Discipline for Htb {
     fn pass_all(&mut self, count: &mut QueueCount, handle: u32, burst: Lengths<'_>, now: Nanos) -> bool {
         self.pass_burst(count, handle, burst, now)
     }
-
-    fn each_child(&mut self, each: impl FnMut(&mut Node)) {
-        self.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(each);
-    }
 }

@@ -13,6 +13,22 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
             handle: 0,
             kind: QdiscKind::PfifoFast(tables::PfifoFast { limit: 7 })
         }),
+        (0u32..30, any::<bool>()).prop_map(|(limit, ecn)| super::sfq::codel(limit, ecn)),
+        (2u32..30, 1u32..9, 1u32..9, 0u64..9_000_000, any::<[bool; 2]>()).prop_map(
+            |(limit, depth, flows, perturb, [head_drop, filtered])| {
+                super::sfq::sfq(tables::Sfq {
+                    filters: filtered.then_some(HookId(0)),
+                    limit,
+                    depth,
+                    flows,
+                    divisor: 8,
+                    quantum: 600,
+                    perturb,
+                    head_drop,
+                    seed: limit,
+                })
+            }
+        ),
         (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| Qdisc {
             queue: QueueId(0),
             handle: 0x8_0000,
@@ -46,6 +62,8 @@ fn tree() -> impl Strategy<Value = Qdisc> {
                     bands,
                 }),
             }),
+            (prop::array::uniform6(any::<u32>()), prop::option::of(inner.clone()), any::<[bool; 4]>())
+                .prop_map(|(numbers, child, flags)| super::netem::any_netem(numbers, child, flags)),
             (10_000u64..1_000_000, 1500u32..9000, inner.clone())
                 .prop_map(|(speed, burst, child)| tbf(0, speed, burst, child)),
             prop::collection::vec((0u32..6, 10_000u64..500_000, 1u64..4, 0u8..8, inner), 1..6).prop_map(
@@ -76,6 +94,7 @@ fn numbered(mut root: Qdisc) -> Qdisc {
         match &mut qdisc.kind {
             QdiscKind::Prio(prio) => prio.bands.iter_mut().for_each(|band| number(band, next)),
             QdiscKind::Tbf(tbf) => number(&mut tbf.child, next),
+            QdiscKind::Netem(netem) => netem.child.iter_mut().for_each(|child| number(child, next)),
             QdiscKind::Htb(htb) => {
                 for class in &mut htb.classes {
                     *next += 1;
@@ -129,12 +148,13 @@ proptest! {
                 Step::Change(root) => bed.change(&root),
             }
             dropped += bed.drops() as u64;
-            prop_assert_eq!(received_by, left + dropped + bed.items.count() as u64);
+            let came = received_by + bed.generated;
+            prop_assert_eq!(came, left + dropped + bed.items.count() as u64);
             prop_assert_eq!(bed.node.len(), bed.items.count() as u64);
         }
         left += bed.run().len() as u64;
         dropped += bed.drops() as u64;
-        prop_assert_eq!((received_by, bed.items.count()), (left + dropped, 0));
+        prop_assert_eq!((received_by + bed.generated, bed.items.count()), (left + dropped, 0));
         prop_assert_eq!(bed.pool.available(), all);
         let backlog = bed.node.count.backlog;
         prop_assert_eq!(backlog, 0);
