@@ -154,6 +154,7 @@ pub fn advice(reason: DropReason) -> &'static str {
         }
         R::GeneveCritical => "The other end sends options that have to be understood: turn them off there.",
         R::GueControl => "The other end sends control messages, which Linux has none of either.",
+        R::NetemLoss => "Meant so by a `netem` with `loss`: `tc -s qdisc show`.",
         R::QdiscFull | R::Codel => {
             "Meant so by the qdisc. `tc -s qdisc show`: a higher `limit` holds more, a higher rate loses less."
         }

@@ -15,6 +15,7 @@ use underpass_port::pcapng;
 use super::rates::{Rates, Unit};
 
 /// In words, for people.
+#[expect(clippy::ptr_arg, reason = "a table is made of what was read, whole")]
 pub fn table(drops: &Vec<Dropped>, unit: Unit) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     words(drops, unit, now)
