@@ -9,7 +9,7 @@ use underpass_daemon::live::trace::PacketPath;
 /// What packets have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Way {
-    /// `dropped: REASON`, `sent by PORT`, `delivered` or `under way`; several with commas between.
+    /// `dropped: REASON`, `answered by ICMP`, `sent by PORT`, `delivered` or `under way`; several with commas between.
     became: String,
     port: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,17 +82,24 @@ impl Summary {
 
 impl Way {
     fn of(packet_path: &PacketPath) -> Self {
+        // What is behind it is of the answer.
+        let end = packet_path.steps.iter().position(|step| step.facts.reason.is_some());
+        let steps = packet_path.steps.get(..end.unwrap_or(packet_path.steps.len())).unwrap_or_default();
+        let answered = packet_path.steps.iter().any(|step| step.facts.icmp.is_some());
         let mut ends: Vec<String> =
             packet_path.dropped.iter().map(|reason| format!("dropped: {reason}")).collect();
-        ends.extend(packet_path.sent.iter().map(|port| format!("sent by {port}")));
+        if answered {
+            ends.push("answered by ICMP".to_owned());
+        } else {
+            ends.extend(packet_path.sent.iter().map(|port| format!("sent by {port}")));
+        }
         ends.extend(packet_path.delivered.then(|| "delivered".to_owned()));
         ends.dedup();
         if ends.is_empty() {
             ends.push("under way".to_owned());
         }
-        let looked_up = packet_path.steps.iter().rfind(|step| step.facts.address.is_some());
-        let behaviours: Vec<&str> = packet_path
-            .steps
+        let looked_up = steps.iter().rfind(|step| step.facts.address.is_some());
+        let behaviours: Vec<&str> = steps
             .iter()
             .filter(|step| step.step == "behaviour" || step.step == "headend")
             .filter_map(|step| step.facts.behaviour.as_deref())
@@ -100,7 +107,7 @@ impl Way {
         Self {
             became: ends.join(", "),
             port: packet_path.port.clone(),
-            rule: packet_path.steps.iter().rev().find_map(|step| step.facts.rule),
+            rule: steps.iter().rev().find_map(|step| step.facts.rule),
             table: looked_up.and_then(|step| step.facts.table),
             prefix: looked_up
                 .and_then(|step| step.facts.prefix.clone().or_else(|| Some(step.facts.address?.to_string()))),

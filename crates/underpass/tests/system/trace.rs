@@ -217,7 +217,12 @@ fn drops_by_reason_port_and_prefix() {
         (&254.into(), &"10.66.0.0/16".into()),
         "{printed}"
     );
-    assert_eq!(row("no-route")["prefix"], "10.77.1.1", "{printed}");
+    let no_route = row("no-route");
+    assert_eq!(
+        (&no_route["became"], &no_route["prefix"]),
+        (&"dropped: no-route, answered by ICMP".into(), &"10.77.1.1".into()),
+        "{printed}"
+    );
 
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drops.pcapng");
