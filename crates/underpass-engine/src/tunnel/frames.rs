@@ -34,6 +34,11 @@ struct To<'a, A> {
     sum: u32,
 }
 
+/// Lengths of what VXLANs and Geneve devices put before a frame over IPv4: the IP header, and all; and with the Ethernet header.
+const IPV4_LEN: usize = 20;
+const OVERLAY: usize = IPV4_LEN + 16;
+const BEFORE: usize = ETHERNET + OVERLAY;
+
 /// How many other ends of a network a run remembers, each at the place that the lowest bits of its number say.
 const ENDS: usize = 32;
 
@@ -43,6 +48,8 @@ struct FrameRun<'a, A> {
     template: &'a EncapTemplate,
     /// The tunnel's own other end, or where frames go of whose station nothing is known.
     own: Option<To<'a, A>>,
+    /// Whether [`FrameRun::apply_overlay`] knows the outer header.
+    overlay: bool,
     /// Those by number where others were sent to.
     others: [Option<(u32, To<'a, A>)>; ENDS],
     fib: Option<FibList<'a, A>>,
@@ -60,7 +67,12 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && !view.tables.reads_input()
             && !view.tables.tunnels().exceptions.any();
         plain.then_some(())?;
-        let mut run = Self { tunnel, template, own: None, others: [None; ENDS], fib: None };
+        let overlay = !A::IPV6
+            && usize::from(template.udp) == IPV4_LEN
+            && usize::from(template.len) == OVERLAY
+            && template.has(PORT)
+            && !template.has(TOS | TTL | FRAGMENT | UDP_SUM);
+        let mut run = Self { tunnel, template, own: None, overlay, others: [None; ENDS], fib: None };
         let own = match &tunnel.config.behind {
             None => Some(tunnel.config.remote),
             Some(behind) => {
@@ -117,8 +129,50 @@ impl<'a, A: Family> FrameRun<'a, A> {
         Some(to)
     }
 
-    /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
+    /// Puts the outer header of most networks before a frame without tags: UDP over IPv4, of which nothing but the ECN is that of the
+    /// packet inside. `None`: [`FrameRun::apply`] decides, and the frame is as it was.
     #[inline(always)]
+    fn apply_overlay(
+        &mut self,
+        view: &View<'a>,
+        packet: &mut Packet,
+        identification: u16,
+    ) -> Option<(FastVerdict, usize)> {
+        let frame = packet.bytes();
+        // As long as a header of IPv6.
+        let &[.., high, low, first, second] = frame.first_chunk::<{ ETHERNET + 2 }>()?;
+        let inner_tos = match u16::from_be_bytes([high, low]) {
+            _ if !self.overlay || frame.len() < ETHERNET + FIXED6 || packet.has_offload() => return None,
+            ethernet::IPV4 => second,
+            ethernet::IPV6 => first << 4 | second >> 4,
+            _ => return None,
+        };
+        let To { end, next_hop, sum } = self.to(view, frame)?;
+        let len = frame.len();
+        let mac = addresses(next_hop, OVERLAY + len)?;
+        let total = u16::try_from(OVERLAY + len).ok()?;
+        let template = self.template;
+        let prepared: &[u8; OVERLAY] = template.bytes.last_chunk()?;
+        let port = source_port(frame.get(ETHERNET..)?, false, template.ports);
+        let header: &mut [u8; BEFORE] = packet.push(BEFORE).ok()?.first_chunk_mut()?;
+        let (head, outer) = header.split_first_chunk_mut::<ETHERNET>()?;
+        write_header(head, mac, ethernet::IPV4);
+        outer.copy_from_slice(prepared);
+        end.write(outer.get_mut(16..20)?);
+        outer.get_mut(20..22)?.copy_from_slice(&port.to_be_bytes());
+        outer.get_mut(24..26)?.copy_from_slice(&(total - IPV4_LEN as u16).to_be_bytes());
+        let tos = ecn_outside(template.tos, inner_tos);
+        let own = [
+            u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
+            identification.swap_bytes().into(),
+            0,
+        ];
+        write_ipv4(outer.first_chunk_mut()?, *prepared.first_chunk()?, u32::from(template.sum) + sum, own);
+        Some(((next_hop.port, (BEFORE + len) as u32), len - ETHERNET))
+    }
+
+    /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
+    #[inline(never)]
     fn apply(
         &mut self,
         view: &View<'a>,
@@ -225,7 +279,11 @@ fn run<'a, const COUNT: bool, T: Trace, A: Family>(
     let (mut packets, mut bytes) = (0, 0);
     for mut frame in frames.drain(..) {
         let identification = path.identification.wrapping_add(1);
-        match run.as_mut().and_then(|run| run.apply(view, &mut frame, identification)) {
+        let applied = run.as_mut().and_then(|run| {
+            let applied = run.apply_overlay(view, &mut frame, identification);
+            applied.or_else(|| run.apply(view, &mut frame, identification))
+        });
+        match applied {
             Some((out, len)) => {
                 path.identification = identification;
                 (packets, bytes) = (packets + 1, bytes + len as u64);
