@@ -4,7 +4,7 @@ mod input;
 mod summary;
 mod trace;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
 
 use input::{Feed, Input};
 use summary::{Capture, Shown, Summary};
-use trace::Printer;
+use trace::{Form, Printer};
 use underpass_daemon::output;
 use underpass_daemon::script::{self, Line};
 
@@ -40,6 +40,7 @@ use underpass_daemon::script::{self, Line};
 #[command(after_help = "Examples:
   underpass replay --config vpn.conf --rx wan=in.pcap --port lan,mac=02:00:00:00:00:02 --out out
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --trace
+  underpass replay --config vpn.conf --rx wan=in.pcap --out out --trace-json steps.jsonl
   underpass replay --config vpn.conf --rx wan-and-lan.pcapng.zst --out out
   underpass replay --config vpn.conf --rx wan=any.pcap,interface=2 --rx lan=any.pcap,interface=3 --out out
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --show 'ip -6 -s route show'")]
@@ -64,6 +65,9 @@ pub struct Args {
     /// Print each packet's path, step by step
     #[arg(long)]
     trace: bool,
+    /// Write each step of each packet's path as a JSON document on a line of its own; - for standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    trace_json: Option<PathBuf>,
     /// Print the summary as JSON, and the trace to standard error
     #[arg(long)]
     json: bool,
@@ -76,6 +80,18 @@ pub struct Args {
 const BUFFERS: usize = 4096;
 /// Times in a row that a qdisc may let nothing go when it was to.
 const PATIENCE: u32 = 100_000;
+
+/// Where steps are written, if they are, and how.
+fn steps_to(args: &Args) -> anyhow::Result<Option<(Box<dyn Write>, Form)>> {
+    let out: Box<dyn Write> = match &args.trace_json {
+        Some(path) if path.as_os_str() == "-" => Box::new(io::stdout().lock()),
+        Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
+        None if !args.trace => return Ok(None),
+        None if args.json => Box::new(io::stderr()),
+        None => Box::new(io::stdout().lock()),
+    };
+    Ok(Some((out, if args.trace_json.is_some() { Form::Json } else { Form::Words })))
+}
 
 /// Runs the replay.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
@@ -102,9 +118,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let counters = Arc::clone(worker_reader.counters());
     let pool = Pool::with_slot_size(BUFFERS, HEADROOM + MAX_FRAME);
     let mut worker: Worker = Worker::new(Arc::clone(&tables), worker_reader, pool).alone();
-    if args.trace {
-        let out: Box<dyn Write> =
-            if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout().lock()) };
+    if let Some(out) = steps_to(args)? {
         let links = router.router();
         let names = links.links().map(|link| {
             let port = if let LinkKind::Port(port) = link.kind { Some(port) } else { None };

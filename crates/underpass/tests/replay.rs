@@ -150,6 +150,30 @@ fn a_trace_tells_the_road() {
     assert_eq!((frames(&out.join("p0.pcap")).len(), frames(&out.join("p1.pcap")).len()), (0, 1));
 }
 
+/// The same for programs.
+#[test]
+fn steps_for_programs() {
+    let (directory, conf, pcap) = scene(FORWARDING, &[datagram()]);
+    let steps = directory.path().join("steps.jsonl");
+    let output = replay(&[
+        &format!("--config={}", conf.display()),
+        &format!("--rx=p0={}", pcap.display()),
+        "--port=p0",
+        "--port=p1",
+        &format!("--out={}", directory.path().display()),
+        &format!("--trace-json={}", steps.display()),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(steps).unwrap();
+    let steps: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["received", "lookup", "next-hop", "sent"], "{text}");
+    assert!(steps.iter().all(|step| step["packet"] == 1), "{text}");
+    assert_eq!((&steps[1]["table"], &steps[1]["prefix"]), (&254.into(), &"2001:db8::/32".into()));
+    assert_eq!(steps[3]["port"], "p1");
+}
+
 /// What is told of the path of a datagram.
 fn traced(config: &str) -> String {
     let (directory, conf, pcap) = scene(config, &[datagram()]);

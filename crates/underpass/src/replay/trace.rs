@@ -1,19 +1,44 @@
-//! `--trace`: each packet's path, a line a step.
+//! `--trace` and `--trace-json`: each packet's path, a line a step.
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
+use serde::Serialize;
 use underpass_control::matched;
 use underpass_daemon::offline::Offline;
-use underpass_daemon::packet_path::{self, LinkName, Names};
+use underpass_daemon::packet_path::{self, LinkName, Names, facts::Facts};
 use underpass_engine::buffer::Packet;
 use underpass_engine::tables::{Reader, Tables};
 use underpass_engine::trace::{Event, Watch};
 
+/// How steps are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// In words, below a line that says which packet they are of.
+    Words,
+    /// A JSON document a step.
+    Json,
+}
+
+/// A step for programs, as `underpass trace --json` has them, with the packet that it is of.
+#[derive(Serialize)]
+struct Step<'a> {
+    packet: u64,
+    /// When the packet came in: nanoseconds, by the capture.
+    time: u64,
+    step: &'a str,
+    text: &'a str,
+    #[serde(flatten)]
+    facts: Facts,
+}
+
 /// Writes the steps of packets, with the names that the configuration gave.
 pub struct Printer<'a> {
     out: BufWriter<Box<dyn Write>>,
+    form: Form,
+    /// The number and the time of the packet that the next steps are of.
+    packet: (u64, u64),
     tables: Arc<Tables>,
     reader: Reader,
     names: Vec<LinkName>,
@@ -25,17 +50,24 @@ pub struct Printer<'a> {
 impl<'a> Printer<'a> {
     /// `names` are those of the links of `router`.
     pub fn new(
-        out: Box<dyn Write>,
+        (out, form): (Box<dyn Write>, Form),
         (tables, reader): (Arc<Tables>, Reader),
         names: Vec<LinkName>,
         router: &'a Offline,
     ) -> Self {
-        Self { out: BufWriter::new(out), tables, reader, names, router, failed: None }
+        Self { out: BufWriter::new(out), form, packet: (0, 0), tables, reader, names, router, failed: None }
     }
 
     /// Says which packet the next steps are of.
     pub fn begin(&mut self, number: u64, time: u64) {
-        self.line(format_args!("packet {number} at {}.{:09}", time / 1_000_000_000, time % 1_000_000_000));
+        self.packet = (number, time);
+        if self.form == Form::Words {
+            self.line(format_args!(
+                "packet {number} at {}.{:09}",
+                time / 1_000_000_000,
+                time % 1_000_000_000
+            ));
+        }
     }
 
     /// Writes what is still buffered.
@@ -61,7 +93,18 @@ impl Watch for Printer<'_> {
         let routes = |address, action| matched(&self.router.router(), address, action);
         let names = Names { tables: &self.tables, guard: &guard, names: &self.names, routes: &routes };
         let line = packet_path::line(&event, &shown, &names);
-        self.line(format_args!("  {line}"));
+        match self.form {
+            Form::Words => self.line(format_args!("  {line}")),
+            Form::Json => {
+                let (packet, time) = self.packet;
+                let step = packet_path::word(&event);
+                let step = Step { packet, time, step, text: &line, facts: Facts::of(&event, &names) };
+                match serde_json::to_string(&step) {
+                    Ok(step) => self.line(format_args!("{step}")),
+                    Err(error) => _ = self.failed.get_or_insert(error.into()),
+                }
+            }
+        }
         // What only this printer has looked at must not keep memory from being freed.
         self.reader.idle();
     }
