@@ -206,6 +206,8 @@ drops! {
     QdiscPurged = "qdisc-purged",
     /// Lost as a `netem` is to lose packets.
     NetemLoss = "netem-loss",
+    /// Dropped early by a `red`, so that its queue stays short on average.
+    Red = "red",
     /// A filter action of a qdisc dropped it.
     QdiscAction = "qdisc-action",
     /// Dropped by CoDel: its queue stayed too long.

@@ -385,6 +385,12 @@ fn netem_as_in_linux() {
     as_recorded("netem");
 }
 
+/// `red`: made, changed, shown, and what is refused of it.
+#[test]
+fn red_as_in_linux() {
+    as_recorded("red");
+}
+
 /// `codel` and `sfq`: made, changed, shown, and what is refused of them.
 #[test]
 fn fair_and_short_queues_as_in_linux() {

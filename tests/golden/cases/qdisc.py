@@ -272,3 +272,24 @@ queues(
     ],
     sized(300, 100),
 )
+
+# ------------------------------------------------------------------------------------------ red
+
+# Both averages are the same but for a byte, so that chance has no part.
+EARLY = "min 1000 max 1001 avpkt 500 burst 3 probability 0.5 bandwidth 1mbit"
+for name, options, frames in [
+    ("early", f"limit 10000 {EARLY}", sized(*[500] * 24)),
+    ("full", "limit 1200 min 60000 max 60001 avpkt 1000 burst 61", sized(*[500] * 6)),
+    ("ecn", f"limit 10000 {EARLY} ecn", [(f"ECN {n % 4}", marked(n % 4) / udp(500)) for n in range(24)]),
+    ("hard", f"limit 10000 {EARLY} ecn harddrop", [(f"ECN {n % 4}", marked(n % 4) / udp(500)) for n in range(24)]),
+    ("nodrop", f"limit 10000 {EARLY} ecn nodrop", [(f"ECN {n % 4}", marked(n % 4) / udp(500)) for n in range(24)]),
+]:
+    queues(
+        f"red/{name}",
+        f"red {options}.",
+        [
+            "tc qdisc add dev p1 root handle 1: tbf rate 80bit burst 1000 limit 100k",
+            f"tc qdisc add dev p1 parent 1:1 handle 2: red {options}",
+        ],
+        frames,
+    )

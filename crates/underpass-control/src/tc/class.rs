@@ -179,7 +179,7 @@ fn write_class(router: &Router, reply: &mut Reply<'_>, link: &Link, qdisc: &Qdis
     let leaf = qdisc.leaf(class);
     let (parent, handle) = match &qdisc.kind {
         Kind::Htb(htb) => (htb.get(class).and_then(|class| class.parent).unwrap_or(tc::ROOT), class),
-        Kind::Tbf { .. } | Kind::Netem { .. } => (qdisc.handle, qdisc.handle | 1),
+        Kind::Tbf { .. } | Kind::Netem { .. } | Kind::Red { .. } => (qdisc.handle, qdisc.handle | 1),
         _ => (qdisc.handle, qdisc.handle | tc::minor(class)),
     };
     let info = leaf.map_or(0, |leaf| leaf.handle());
@@ -202,7 +202,7 @@ impl Qdisc {
         match &self.kind {
             Kind::Htb(htb) => htb.order().collect(),
             Kind::Prio { bands, .. } => (1..=bands.len() as u32).map(|band| self.handle | band).collect(),
-            Kind::Tbf { .. } | Kind::Netem { child: Some(_), .. } => vec![self.handle | 1],
+            Kind::Tbf { .. } | Kind::Red { .. } | Kind::Netem { child: Some(_), .. } => vec![self.handle | 1],
             _ => Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
 use underpass_engine::tables::FifoLimit;
-use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq_codel, htb, netem, queue, rate, sfq, tbf};
+use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq_codel, htb, netem, queue, rate, red, sfq, tbf};
 use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::htb::Htb;
@@ -55,6 +55,17 @@ pub(crate) enum Kind {
     },
     /// `codel`.
     Codel(codel::Codel),
+    /// `red`.
+    Red {
+        /// When it drops.
+        settings: Box<red::Red>,
+        /// What is in it.
+        child: Leaf,
+        /// Another with each change.
+        change: u64,
+        /// Where numbers begin.
+        seed: u64,
+    },
     /// `sfq`.
     Sfq {
         /// Queues and limits.
@@ -117,6 +128,7 @@ impl Kind {
             "netem",
             "codel",
             "sfq",
+            "red",
         ];
         let hook = match name {
             "ingress" => Some(Self::Ingress),
@@ -169,6 +181,11 @@ impl Kind {
                 settings.change(options)?;
                 Self::Codel(settings)
             }
+            "red" => {
+                let settings = Box::new(red::Red::parse(options, 0)?);
+                let child = Leaf::of_tbf(settings.limit);
+                Self::Red { settings, child, change: 0, seed: seed() }
+            }
             "sfq" => Self::Sfq { settings: sfq::Sfq::parse(options, frame(link))?, seed: seed() as u32 },
             "noqueue" => Self::Noqueue,
             _ => return Err(UNKNOWN),
@@ -213,6 +230,14 @@ impl Kind {
             }
             Self::FqCodel(settings) => settings.change(Some(options), false)?,
             Self::Codel(settings) => settings.change(Some(options))?,
+            Self::Red { settings, child, change: count, seed: _ } => {
+                **settings = red::Red::parse(Some(options), settings.flags)?;
+                *count = count.wrapping_add(1);
+                if settings.limit > 0 {
+                    // Another queue takes the place of what was there.
+                    change.removed.push(std::mem::replace(child, Leaf::of_tbf(settings.limit)));
+                }
+            }
             Self::Netem { settings, child: _, change } => {
                 **settings = netem::Netem::parse(Some(options), Some(settings), seed())?;
                 *change = change.wrapping_add(1);
@@ -237,6 +262,7 @@ impl Kind {
             Self::Netem { .. } => "netem",
             Self::Codel(_) => "codel",
             Self::Sfq { .. } => "sfq",
+            Self::Red { .. } => "red",
         }
     }
 
@@ -259,6 +285,7 @@ impl Kind {
             Self::Netem { settings, .. } => settings.write(reply),
             Self::Codel(settings) => settings.write(reply),
             Self::Sfq { settings, .. } => settings.write(reply),
+            Self::Red { settings, .. } => settings.write(reply),
         }
     }
 
@@ -274,7 +301,7 @@ impl Kind {
 
     /// Whether it has filters.
     pub const fn has_filters(&self) -> bool {
-        self.classful() && !matches!(self, Self::Tbf { .. } | Self::Netem { .. })
+        self.classful() && !matches!(self, Self::Tbf { .. } | Self::Netem { .. } | Self::Red { .. })
     }
 }
 

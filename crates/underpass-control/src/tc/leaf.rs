@@ -55,7 +55,7 @@ impl Qdisc {
     /// Whether there is a class of this number. Linux: `find` of the qdisc.
     pub fn has_class(&self, class: u32) -> bool {
         match &self.kind {
-            Kind::Ingress | Kind::Tbf { .. } | Kind::Netem { .. } => true,
+            Kind::Ingress | Kind::Tbf { .. } | Kind::Netem { .. } | Kind::Red { .. } => true,
             Kind::Clsact => matches!(tc::minor(class), tc::MIN_INGRESS | tc::MIN_EGRESS),
             Kind::Prio { bands, .. } => band(class) < bands.len(),
             Kind::Htb(htb) => htb.get(class).is_some(),
@@ -90,7 +90,7 @@ impl Qdisc {
     pub fn leaf(&self, class: u32) -> Option<&Leaf> {
         match &self.kind {
             Kind::Prio { bands, .. } => bands.get(band(class)),
-            Kind::Tbf { child, .. } => Some(child),
+            Kind::Tbf { child, .. } | Kind::Red { child, .. } => Some(child),
             Kind::Netem { child, .. } => child.as_ref(),
             Kind::Htb(htb) => htb.get(class)?.leaf.as_ref(),
             Kind::Clsact => self.ingress.as_ref().filter(|_| tc::minor(class) == tc::MIN_INGRESS),
@@ -107,7 +107,7 @@ impl Qdisc {
         let unsupported = RequestError::errno(EOPNOTSUPP);
         let (place, own) = match &mut self.kind {
             Kind::Prio { bands, .. } => (bands.get_mut(band(class)), of_link),
-            Kind::Tbf { child, .. } => (Some(child), Leaf::queue(Leaf::NOTHING)),
+            Kind::Tbf { child, .. } | Kind::Red { child, .. } => (Some(child), Leaf::queue(Leaf::NOTHING)),
             Kind::Htb(htb) => (htb.get_mut(class).and_then(|class| class.leaf.as_mut()), of_link),
             Kind::Netem { child, .. } => return Ok(std::mem::replace(child, new.map(Leaf::Qdisc))),
             Kind::Clsact if tc::minor(class) == tc::MIN_INGRESS => {

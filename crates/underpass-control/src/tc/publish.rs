@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use underpass_engine::counters::{QueueCount, QueueId};
-use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, NetemLoss, PfifoFast, Prio, QdiscKind, Tbf};
+use underpass_engine::tables::{
+    self, FqCodel, HookId, HtbClass, NetemLoss, PfifoFast, Prio, QdiscKind, RedParams, Tbf,
+};
 use underpass_netlink::tc::Statistics;
 use underpass_netlink::tc::codel::CodelCounts;
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
 use underpass_netlink::tc::netem::{Loss, Netem, NetemRate};
+use underpass_netlink::tc::red;
 
 use super::filter::Filters;
 use super::filter::hook::hook_count;
@@ -87,6 +90,7 @@ pub(crate) fn count_qdisc(router: &Router, link: u32, qdisc: &Qdisc) -> Counted 
     let own = match qdisc.kind {
         Kind::FqCodel(_) => Some(fq_codel_counts(&count)),
         Kind::Codel(_) => Some(codel_counts(&count, router.packet_time())),
+        Kind::Red { .. } => Some(red_counts(&count)),
         _ => None,
     };
     Counted { common: common(&count), own, direct }
@@ -164,6 +168,11 @@ fn fq_codel_counts(count: &QueueCount) -> Vec<u8> {
     counts.bytes()
 }
 
+fn red_counts(count: &QueueCount) -> Vec<u8> {
+    let [early, full, marked] = count.red().map(|count| count as u32);
+    red::RedCounts { early, full, marked }.bytes()
+}
+
 fn codel_counts(count: &QueueCount, now: u64) -> Vec<u8> {
     let count = count.codel();
     // In units of 1,024 ns that wrap.
@@ -196,7 +205,7 @@ fn unnumbered(qdisc: &mut Qdisc) -> Vec<&mut Option<QueueId>> {
     }
     match &mut qdisc.kind {
         Kind::Prio { bands, .. } => all.extend(bands.iter_mut().filter_map(inside)),
-        Kind::Tbf { child, .. } => all.extend(inside(child)),
+        Kind::Tbf { child, .. } | Kind::Red { child, .. } => all.extend(inside(child)),
         Kind::Htb(htb) => {
             for class in htb.classes_mut() {
                 all.push(&mut class.queue);
@@ -264,6 +273,10 @@ impl Compile<'_> {
                 ce_threshold: settings.ce_threshold_us(),
                 mtu: frame(self.link),
             }),
+            Kind::Red { settings, child, change, seed } => QdiscKind::Red(Box::new(tables::Red {
+                params: compile_red(settings, *change, *seed),
+                child: self.leaf(child)?,
+            })),
             Kind::Sfq { settings, seed } => QdiscKind::Sfq(tables::Sfq {
                 filters,
                 limit: settings.limit,
@@ -319,6 +332,24 @@ impl Compile<'_> {
     }
 }
 
+fn compile_red(settings: &red::Red, change: u64, seed: u64) -> RedParams {
+    let has = |flag: u32| settings.flags & flag != 0;
+    RedParams {
+        change,
+        least: settings.least,
+        most: settings.most,
+        window_log: settings.window_log,
+        cell_log: settings.cell_log,
+        table: settings.table,
+        max_p: settings.probability(),
+        difference: settings.difference(),
+        ecn: has(red::ECN),
+        hard_drop: has(red::HARD_DROP),
+        no_drop: has(red::NO_DROP),
+        seed,
+    }
+}
+
 /// A `netem` with nothing in it.
 fn compile_netem(settings: &Netem, change: u64) -> tables::Netem {
     let NetemRate { bytes, packet_overhead, cell_size, cell_overhead } = settings.rate;
@@ -357,7 +388,7 @@ impl Qdisc {
         freed.extend(self.queue);
         match self.kind {
             Kind::Prio { bands, .. } => bands.into_iter().for_each(|leaf| free_leaf(leaf, freed)),
-            Kind::Tbf { child, .. } => free_leaf(child, freed),
+            Kind::Tbf { child, .. } | Kind::Red { child, .. } => free_leaf(child, freed),
             Kind::Htb(htb) => {
                 for (_, class) in htb.classes() {
                     freed.extend(class.queue);

@@ -2,6 +2,7 @@
 
 mod netem;
 mod numbers;
+mod red;
 
 use underpass_engine::qos::Rate;
 use underpass_engine::tables::FifoLimit;
@@ -73,6 +74,7 @@ fn options(save: &mut Save<'_>, line: &mut Words, kind: &Kind, name: &str) {
         }
         Kind::FqCodel(settings) => fq_codel(line, settings),
         Kind::Codel(settings) => codel(line, settings),
+        Kind::Red { settings, child: _, change: _, seed: _ } => red::words(save, line, settings, name),
         Kind::Sfq { settings, seed: _ } => sfq(line, settings),
         Kind::Netem { settings, child: _, change: _ } => netem::words(save, line, settings, name),
     }

@@ -122,6 +122,12 @@ impl QueueCount {
         }
     }
 
+    /// Of a red: packets dropped early, packets that the queue had no room for, packets marked.
+    pub fn red(&self) -> [u64; 3] {
+        let [early, full, marked, ..] = self.own;
+        [early, full, marked]
+    }
+
     /// Of a codel.
     pub fn codel(&self) -> CodelCount {
         let [max_packet, drop_overlimit, ecn_mark, ce_mark, count, last_count, delay, dropping, drop_next] =

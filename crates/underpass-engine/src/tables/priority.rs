@@ -97,6 +97,7 @@ impl Qdisc {
             QdiscKind::PfifoFast(_) | QdiscKind::Prio(_) => true,
             QdiscKind::Fifo(_) | QdiscKind::FqCodel(_) | QdiscKind::Codel(_) | QdiscKind::Sfq(_) => false,
             QdiscKind::Tbf(tbf) => tbf.child.reads_priority(),
+            QdiscKind::Red(red) => red.child.reads_priority(),
             QdiscKind::Netem(netem) => netem.child.as_ref().is_some_and(Qdisc::reads_priority),
             QdiscKind::Htb(htb) => htb.classes.iter().any(|class| class.leaf.reads_priority()),
         }

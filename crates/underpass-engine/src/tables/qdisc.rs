@@ -64,6 +64,8 @@ pub enum QdiscKind {
     Codel(Codel),
     /// `sfq`.
     Sfq(Sfq),
+    /// `red`.
+    Red(Box<Red>),
 }
 
 /// How much a queue holds.
@@ -249,6 +251,44 @@ pub struct Sfq {
     pub seed: u32,
 }
 
+/// Random early detection: `net/sched/sch_red.c`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Red {
+    /// When it drops.
+    pub params: RedParams,
+    /// What holds the packets: unless another was put there, a `bfifo` without a handle.
+    pub child: Qdisc,
+}
+
+/// When a [`Red`] drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RedParams {
+    /// Another with each request that changes the parameters: the average begins anew then.
+    pub change: u64,
+    /// Average below which nothing is dropped, in bytes.
+    pub least: u32,
+    /// Average from which on everything is.
+    pub most: u32,
+    /// How slowly the average follows: 2 to this power of packets. Both averages times that are below 2³².
+    pub window_log: u8,
+    /// Microseconds of a cell of the table, as a power of 2, below 32.
+    pub cell_log: u8,
+    /// By what power of 2, below 32, the average falls in so many cells in which nothing waits.
+    pub table: [u8; 256],
+    /// The probability at the maximum, of 2³².
+    pub max_p: u32,
+    /// The difference of both averages; at least 1.
+    pub difference: u32,
+    /// Whether packets that know congestion notification are marked where others are dropped.
+    pub ecn: bool,
+    /// Whether they are dropped all the same from `most` on.
+    pub hard_drop: bool,
+    /// Whether those that do not know it are queued all the same.
+    pub no_drop: bool,
+    /// Where numbers begin.
+    pub seed: u64,
+}
+
 /// A link made worse: `net/sched/sch_netem.c`. Probabilities and correlations are of 2³² - 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Netem {
@@ -344,6 +384,7 @@ impl Qdisc {
             | QdiscKind::Codel(_)
             | QdiscKind::Sfq(_) => {}
             QdiscKind::Prio(prio) => prio.bands.iter().for_each(|band| band.rates(each)),
+            QdiscKind::Red(red) => red.child.rates(each),
             QdiscKind::Netem(netem) => {
                 each(self.queue);
                 netem.child.iter().for_each(|child| child.rates(each));

@@ -21,6 +21,7 @@ pub mod matchall;
 pub mod netem;
 pub mod queue;
 pub mod rate;
+pub mod red;
 
 pub mod sfq;
 pub mod statistics;

@@ -155,6 +155,9 @@ pub fn advice(reason: DropReason) -> &'static str {
         R::GeneveCritical => "The other end sends options that have to be understood: turn them off there.",
         R::GueControl => "The other end sends control messages, which Linux has none of either.",
         R::NetemLoss => "Meant so by a `netem` with `loss`: `tc -s qdisc show`.",
+        R::Red => {
+            "Meant so by a `red`: `tc -s qdisc show`. With `ecn` packets of senders that know of congestion are marked instead."
+        }
         R::QdiscFull | R::Codel => {
             "Meant so by the qdisc. `tc -s qdisc show`: a higher `limit` holds more, a higher rate loses less."
         }

@@ -3,7 +3,7 @@
 use underpass_netlink::tc;
 
 /// Ticks of `tc` in a microsecond.
-const TICKS: f64 = 15.625;
+pub(super) const TICKS: f64 = 15.625;
 
 /// The handle of a qdisc or the number of a class.
 pub(in crate::tc) fn handle(handle: u32) -> String {
@@ -19,12 +19,12 @@ pub(in crate::tc) fn rate_word(bytes: u64) -> String {
 }
 
 /// So many bytes take so many ticks at a rate. iproute2 from 6.14 on: `tc_calc_xmittime`.
-fn ticks(bytes: u32, rate: u64) -> u64 {
+pub(super) fn ticks(bytes: u32, rate: u64) -> u64 {
     (1_000_000.0 * (f64::from(bytes) / rate as f64) * TICKS).ceil() as u64
 }
 
 /// The same before 6.14, which counts in microseconds.
-fn ticks_before(bytes: u32, rate: u64) -> u64 {
+pub(super) fn ticks_before(bytes: u32, rate: u64) -> u64 {
     ((1_000_000.0 * (f64::from(bytes) / rate as f64)).floor() * TICKS) as u64
 }
 

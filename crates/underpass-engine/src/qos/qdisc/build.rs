@@ -11,6 +11,7 @@ use super::htb::{Class, Htb, Level, Mode, State};
 use super::items::{Items, List};
 use super::netem::Netem;
 use super::prio::Prio;
+use super::red::Red;
 use super::ring::Ring;
 use super::sfq::Sfq;
 use super::tbf::Tbf;
@@ -76,6 +77,7 @@ impl Node {
             Kind::Prio(prio) => prio.bands.into_iter().for_each(|node| node.purge(cx)),
             Kind::Tbf(tbf) => tbf.child.purge(cx),
             Kind::Netem(netem) => netem.purge(cx),
+            Kind::Red(red) => red.child.purge(cx),
             Kind::Htb(htb) => {
                 drop(htb.direct);
                 htb.classes.into_iter().filter_map(|class| class.leaf).for_each(|node| node.purge(cx));
@@ -98,6 +100,7 @@ impl Node {
             Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Codel(_) | Kind::Sfq(_) => return,
             Kind::Prio(prio) => prio.bands.iter_mut().for_each(add),
             Kind::Tbf(tbf) => add(&mut tbf.child),
+            Kind::Red(red) => add(&mut red.child),
             Kind::Netem(netem) => {
                 netem.child.iter_mut().for_each(add);
                 own = (own.0 + netem.held(), own.1 + netem.bytes);
@@ -120,6 +123,10 @@ impl Old {
             Kind::Prio(prio) => prio.bands.drain(..).for_each(|band| self.take_apart(band)),
             Kind::Tbf(tbf) => {
                 let child = std::mem::replace(&mut tbf.child, Node::nothing());
+                self.take_apart(child);
+            }
+            Kind::Red(red) => {
+                let child = std::mem::replace(&mut red.child, Node::nothing());
                 self.take_apart(child);
             }
             Kind::Netem(netem) => netem.child.take().into_iter().for_each(|child| self.take_apart(child)),
@@ -169,6 +176,10 @@ impl Build<'_> {
             (Kind::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => fq_codel.change(config),
             (Kind::Codel(codel), QdiscKind::Codel(config)) => codel.change(config),
             (Kind::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.change(config),
+            (Kind::Red(red), QdiscKind::Red(config)) => {
+                red.child = self.node(&config.child);
+                red.change(config.params, self.now);
+            }
             (Kind::Prio(prio), QdiscKind::Prio(config)) => {
                 (prio.priomap, prio.filters) = (config.priomap, config.filters);
                 prio.bands = config.bands.iter().map(|band| self.node(band)).collect();
@@ -199,6 +210,7 @@ impl Build<'_> {
             QdiscKind::Prio(config) => {
                 Kind::Prio(Prio { priomap: config.priomap, filters: config.filters, bands: Vec::new() })
             }
+            QdiscKind::Red(config) => Kind::Red(Box::new(Red::new(config.params, self.now))),
             QdiscKind::Netem(config) => {
                 let clocks = self.clocks.get(&queue).cloned();
                 Kind::Netem(Box::new(Netem::new(config, clocks)))
@@ -362,7 +374,8 @@ impl Kind {
             | (Self::Tbf(_), QdiscKind::Tbf(_))
             | (Self::Htb(_), QdiscKind::Htb(_))
             | (Self::Netem(_), QdiscKind::Netem(_))
-            | (Self::Codel(_), QdiscKind::Codel(_)) => true,
+            | (Self::Codel(_), QdiscKind::Codel(_))
+            | (Self::Red(_), QdiscKind::Red(_)) => true,
             (Self::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.is(config),
             (Self::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => {
                 fq_codel.flows.len() == config.flows.clamp(1, 1 << 16) as usize

@@ -17,6 +17,7 @@ macro_rules! each {
             Kind::Netem($discipline) => $done,
             Kind::Codel($discipline) => $done,
             Kind::Sfq($discipline) => $done,
+            Kind::Red($discipline) => $done,
         }
     };
 }
@@ -34,6 +35,7 @@ mod htb;
 mod items;
 mod netem;
 mod prio;
+mod red;
 mod ring;
 mod sfq;
 mod tbf;
@@ -58,6 +60,7 @@ use htb::Htb;
 use items::ItemId;
 use netem::Netem;
 use prio::Prio;
+use red::Red;
 use sfq::Sfq;
 use tbf::Tbf;
 
@@ -87,6 +90,7 @@ enum Kind {
     Netem(Box<Netem>),
     Codel(Box<CodelQueue>),
     Sfq(Box<Sfq>),
+    Red(Box<Red>),
 }
 
 impl Node {

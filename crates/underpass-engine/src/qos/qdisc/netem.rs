@@ -22,11 +22,11 @@ const SCALE: i64 = 8192;
 
 /// A generator of numbers: Linux's `prandom_u32_state`, so that the same seed loses the same packets.
 #[derive(Debug, Clone, Copy)]
-struct Random([u32; 4]);
+pub(super) struct Random([u32; 4]);
 
 impl Random {
     /// `prandom_seed_state`.
-    const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64) -> Self {
         let seed = ((seed >> 32) ^ (seed << 10) ^ seed) as u32;
         const fn least(seed: u32, least: u32) -> u32 {
             if seed < least { seed + least } else { seed }
@@ -35,7 +35,7 @@ impl Random {
     }
 
     /// Tausworthe's, of L'Ecuyer's lfsr113.
-    const fn next(&mut self) -> u32 {
+    pub(super) const fn next(&mut self) -> u32 {
         const fn step(s: u32, a: u32, b: u32, kept: u32, d: u32) -> u32 {
             ((s & kept) << d) ^ (((s << a) ^ s) >> b)
         }

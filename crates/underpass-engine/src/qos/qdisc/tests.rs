@@ -1,6 +1,7 @@
 //! Single queueing disciplines against what Linux does to the nanosecond; any of them: [`trees`].
 
 mod netem;
+mod red;
 mod sfq;
 mod trees;
 
@@ -137,6 +138,7 @@ impl Bed {
             match &mut node.kind {
                 Kind::Prio(prio) => prio.bands.iter_mut().for_each(all),
                 Kind::Tbf(tbf) => all(&mut tbf.child),
+                Kind::Red(red) => all(&mut red.child),
                 Kind::Netem(netem) => netem.child.iter_mut().for_each(all),
                 Kind::Htb(htb) => {
                     htb.reserve();

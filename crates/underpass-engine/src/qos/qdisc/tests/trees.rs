@@ -64,6 +64,22 @@ fn tree() -> impl Strategy<Value = Qdisc> {
             }),
             (prop::array::uniform6(any::<u32>()), prop::option::of(inner.clone()), any::<[bool; 4]>())
                 .prop_map(|(numbers, child, flags)| super::netem::any_netem(numbers, child, flags)),
+            (inner.clone(), 0u32..3000, any::<[bool; 3]>()).prop_map(
+                |(child, most, [ecn, hard_drop, no_drop])| {
+                    let params = super::red::params();
+                    let least = params.least.min(most);
+                    let params = tables::RedParams {
+                        least,
+                        most,
+                        ecn,
+                        hard_drop,
+                        no_drop,
+                        change: most.into(),
+                        ..params
+                    };
+                    super::red::red(params, child)
+                }
+            ),
             (10_000u64..1_000_000, 1500u32..9000, inner.clone())
                 .prop_map(|(speed, burst, child)| tbf(0, speed, burst, child)),
             prop::collection::vec((0u32..6, 10_000u64..500_000, 1u64..4, 0u8..8, inner), 1..6).prop_map(
@@ -94,6 +110,7 @@ fn numbered(mut root: Qdisc) -> Qdisc {
         match &mut qdisc.kind {
             QdiscKind::Prio(prio) => prio.bands.iter_mut().for_each(|band| number(band, next)),
             QdiscKind::Tbf(tbf) => number(&mut tbf.child, next),
+            QdiscKind::Red(red) => number(&mut red.child, next),
             QdiscKind::Netem(netem) => netem.child.iter_mut().for_each(|child| number(child, next)),
             QdiscKind::Htb(htb) => {
                 for class in &mut htb.classes {
