@@ -84,7 +84,7 @@ impl Live {
                 *drop.ports.entry(port_name(&names, port).to_owned()).or_default() += packets;
             }
         }
-        let mut drops: Vec<Dropped> = drops.into_values().collect();
+        let mut drops: Vec<Dropped> = drops.into_values().filter(|drop| drop.packets > 0).collect();
         drops.sort_by(|one, other| {
             other.packets.cmp(&one.packets).then_with(|| one.reason.cmp(&other.reason))
         });

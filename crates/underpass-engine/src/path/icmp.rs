@@ -107,6 +107,8 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     if !path.icmp.allow(view.now) {
         return Verdict::drop(reason);
     }
+    // As it is before it becomes the message.
+    path.drop_log.keep_packet(reason, path.counters.port(), meta);
     // What records the way of the packet in error records that of the message as well.
     let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
         // Linux has not looked at those behind a SID, but does for this error.

@@ -240,6 +240,12 @@ fn drops_by_reason_port_and_prefix() {
             && blackhole[2].contains(" > 10.66.1.1 "),
         "{told}"
     );
+    // One that was answered by an ICMP error is shown as it came.
+    let no_route = told.lines().skip_while(|line| !line.starts_with("no-route: 2 packets. ")).nth(2).unwrap();
+    assert!(
+        no_route.contains(", in by v1, 98 bytes: ") && no_route.contains(" > 10.77.1.1 ttl 64 "),
+        "{told}"
+    );
     assert_eq!(stats(&format!("drops blackhole --write {}", file.display())).0, 0);
     let mut tshark = Command::new("tshark");
     tshark
