@@ -151,6 +151,22 @@ Case(
     )["frames"],
 )
 
+UNKNOWN = b"\x9e\2\0\0"
+Case(
+    "ioam/transit-refused",
+    "Transit: the error about an option quotes the traces before it as they are filled, and not those behind it.",
+    BASE + NODE + ENABLED,
+    sent_in(
+        None,
+        ("behind it", traced(option(0xC04000, 24), UNKNOWN)),
+        ("before it", traced(UNKNOWN, option(0xC04000, 24))),
+        ("on both sides", traced(option(0x804000, 12), UNKNOWN, option(0x804000, 12))),
+        ("for the router itself", traced(option(0xC04000, 24), UNKNOWN, dst="2001:db8:1::1")),
+        ("without a way", traced(option(0xC04000, 24), UNKNOWN, dst="2001:db8:99::1")),
+        ("an unknown namespace", traced(option(0xC04000, 24, ns=5), UNKNOWN)),
+    )["frames"],
+)
+
 # ------------------------------------------------------------------------------------------ insertion
 
 PLAIN = [

@@ -2,14 +2,14 @@
 
 use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
 use underpass_packet::ipv6_options::Opt;
-use underpass_packet::{ioam, ipv6};
+use underpass_packet::{FromBytes, ioam, ipv6};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::flow;
 use crate::limiter::Nanos;
 use crate::path::options::Problem;
-use crate::path::rules::look_slow;
+use crate::path::rules::{find6, look_slow};
 use crate::tables::{Action, ActionId, IoamLink, Link};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{PacketMeta, Slow};
@@ -58,10 +58,29 @@ pub(crate) fn fill_traces<const COUNT: bool, T: Trace>(
     let verdict = look_slow(path, view, meta, link.lookup, trace);
     let egress = if let Verdict::Act(id) = verdict { egress(view, &meta.packet, id) } else { None };
     let now = view.epoch.wrapping_add(view.now);
-    if fill(view, meta.packet.bytes_mut(), &link.ioam, egress, now) {
+    if fill(view, meta.packet.bytes_mut(), (&link.ioam, egress), now, usize::MAX) {
         trace.step(Event::IoamFilled, &meta.packet);
     }
     verdict
+}
+
+/// Fills the traces before the byte at which a packet is refused, which the error then quotes. Linux: `ip6_parse_tlv`, which
+/// fills them as it comes to them.
+#[cold]
+pub(crate) fn fill_before<T: Trace>(
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    link: &Link,
+    fault: usize,
+    trace: &mut T,
+) {
+    let Ok((header, _)) = ipv6::Header::ref_from_prefix(meta.packet.bytes()) else { return };
+    let way = find6(view, meta.packet.bytes(), link.lookup, header.destination(), meta.extra.mark);
+    let egress = way.ok().flatten().and_then(|id| egress(view, &meta.packet, id));
+    let now = view.epoch.wrapping_add(view.now);
+    if fill(view, meta.packet.bytes_mut(), (&link.ioam, egress), now, fault) {
+        trace.step(Event::IoamFilled, &meta.packet);
+    }
 }
 
 /// The link by which an action sends a packet. `None`: it does not.
@@ -92,18 +111,19 @@ pub(crate) fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Opti
     None
 }
 
-/// Fills the traces of a packet, all of whose options were checked. Whether there was one.
-pub(crate) fn fill(
+/// Fills the traces of a packet before the byte at `end`; the options up to there were checked. Whether there was one.
+fn fill(
     view: &View<'_>,
     packet: &mut [u8],
-    ingress: &IoamLink,
-    egress: Option<&IoamLink>,
+    links: (&IoamLink, Option<&IoamLink>),
     now: Nanos,
+    end: usize,
 ) -> bool {
     let Some((header, rest)) = packet.split_first_chunk_mut::<HEADER>() else { return false };
     let hop_limit = header[HOP_LIMIT].wrapping_sub(1);
     let Some(&[_, len]) = rest.first_chunk() else { return false };
-    let Some(mut options) = rest.get_mut(2..(usize::from(len) + 1) * 8) else { return false };
+    let len = ((usize::from(len) + 1) * 8).min(end.saturating_sub(HEADER));
+    let Some(mut options) = rest.get_mut(2..len) else { return false };
     let mut filled = false;
     loop {
         let (kind, len) = match *options {
@@ -121,7 +141,7 @@ pub(crate) fn fill(
         if kind == OPTION
             && let Ok(ioam::Ioam::Trace(mut trace)) = ioam::Ioam::parse(option)
         {
-            filled |= fill_trace(view, &mut trace, hop_limit, (ingress, egress), now);
+            filled |= fill_trace(view, &mut trace, hop_limit, links, now);
         }
         options = rest;
     }

@@ -7,7 +7,7 @@ use underpass_packet::{FromBytes, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::ioam_trace::fill_traces;
+use crate::path::ioam_trace::{fill_before, fill_traces};
 use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
@@ -116,11 +116,15 @@ pub(crate) fn unusual6<const COUNT: bool, T: Trace>(
 ) -> Verdict {
     match unusual(meta, link) {
         (Verdict::Look6(_), true) => fill_traces(path, view, meta, link, trace),
+        (refused @ Verdict::Refuse(_), true) => {
+            fill_before(view, meta, link, meta.extra.argument as usize, trace);
+            refused
+        }
         (verdict, _) => verdict,
     }
 }
 
-/// What is to happen next, and whether the packet has IOAM traces to be filled.
+/// What is to happen next, and whether the packet may have IOAM traces to be filled.
 fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
     // RFC 8200 section 5: IPv6 wants an MTU of 1280. Linux: `ip6_rcv_core`.
     if !link.forward6 && link.mtu < LEAST_MTU6 {
@@ -141,7 +145,10 @@ fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
     if view.header.next_header == protocol::HOP_BY_HOP {
         match hop_by_hop(&view, link.ioam.enabled) {
             Ok(found) => traced = found,
-            Err(problem) => return (problem.refuse(meta), false),
+            Err(problem) => {
+                let told = problem.pointer != 0;
+                return (problem.refuse(meta), told && link.ioam.enabled);
+            }
         }
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
