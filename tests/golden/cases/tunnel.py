@@ -1050,6 +1050,22 @@ Case(
         for label, nh, inside in [("IPv6", 41, ip6("2001:db8:6::7") / udp()), ("IPv4", 4, ip4("203.0.113.200") / udp())]
     ],
 )
+Case(
+    "tunnel/ip6tnl/vrf-rule-inside",
+    "ip6tnl without a local address: what comes in by a VRF, for an address inside of it and for one outside, with a rule that leads into it",
+    VRF
+    + [
+        "ip -6 rule add tos 0x08 pref 20 lookup 100",
+        "ip link add tun1 type ip6tnl remote 2001:db8:f::9 mode any",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+    ],
+    [
+        (f"{what}, for {to}", port, Ether(dst=P1 if port == "p1" else P0, src=N1) / ip6(to, src="2001:db8:f::9", nh=nh) / inside)
+        for port, to in [("p1", "2001:db8:2::1"), ("p0", "2001:db8:1::1")]
+        for what, nh, inside in (("IPv4", 4, ip4(SOURCE4, src=TARGET4) / udp()), ("IPv6", 41, ip6(SOURCE, src=TARGET) / udp()))
+    ],
+)
 for kind in ("ipip", "gre", "gretap", "sit", "ip6tnl", "ip6gre", "ip6gretap"):
     wide, frames = kind.startswith("ip6"), kind.endswith("tap")
     lines = BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p1 master vrf100"]

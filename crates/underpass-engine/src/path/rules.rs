@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
-use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction, Via};
+use crate::tables::{
+    Action, ActionId, Discard, Fib4Id, Fib6Id, Link, LookupId, PortMatch, Rule, RuleAction, Via,
+};
 use crate::trace::{Event, Trace};
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_LABEL, BEHIND_SID, GENERATED, LED_INTO_VRF, PacketMeta, Slow};
@@ -135,6 +137,16 @@ pub(crate) fn is_own6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> bool 
         _ => None,
     });
     of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(|leaf| view.is_local(leaf))
+}
+
+/// Whether a link of the routing instance of these tables has an IPv6 address. A rule may lead into tables of other instances,
+/// whose addresses are none of these. Linux: `ipv6_chk_addr_and_flags`.
+pub(crate) fn has_address6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> bool {
+    let ruled = || view.lookup(id).is_some_and(|lookup| !lookup.rules6.is_empty());
+    let own = view.own_lookup(id);
+    let mut links = view.links();
+    let has = |link: &Link| link.own6.contains(&address) && view.own_lookup(link.lookup) == own;
+    is_own6(view, id, address) && (!ruled() || links.any(has))
 }
 
 /// Whether a packet is forwarded where it is looked up by `address`.

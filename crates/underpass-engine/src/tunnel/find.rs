@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::group::without_priority;
-use crate::path::rules::{self, is_own6};
+use crate::path::rules::{self, has_address6};
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode, TunnelRole,
@@ -287,13 +287,13 @@ pub(crate) const fn is_tunnelled(protocol: u8) -> bool {
 /// Whether `ip6tnl` takes no packets from this address: none, or one of the router's `own`, where outer packets are looked
 /// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
-    source.is_unspecified() || own.is_some_and(|underlay| is_own6(view, underlay, source))
+    source.is_unspecified() || own.is_some_and(|underlay| has_address6(view, underlay, source))
 }
 
 /// Whether what has come in by a VRF, for this address, is not for an `ip6tnl` whose `underlay` is elsewhere. Linux:
 /// `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, underlay: LookupId) -> bool {
-    ingress.in_vrf && !is_own6(view, underlay, address)
+    ingress.in_vrf && !has_address6(view, underlay, address)
 }
 
 /// Whether an address is one of the router's where a packet came in.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6};
 
-use crate::path::rules::{action_at, is_own6};
+use crate::path::rules::{action_at, has_address6};
 use crate::tables::{Action, NextHopId, StoredTunnel, TunnelKind, TunnelRole, Via};
 use crate::worker::view::View;
 
@@ -59,7 +59,7 @@ pub(super) fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
 pub(super) fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
     let sends = tunnel.kind.is_overlay() || tunnel.config.allows_local_remote;
     match remote {
-        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.underlay, remote),
+        IpAddr::V6(remote) if !sends => has_address6(view, tunnel.config.underlay, remote),
         _ => false,
     }
 }
