@@ -1093,6 +1093,19 @@ for kind in ("ipip", "gre", "gretap", "sit", "ip6tnl", "ip6gre", "ip6gretap"):
         lines,
         [(f"to {remote}", "p0", ether((ip6(f"2001:db8:7:{n}::7") if kind == "sit" else ip4(f"10.7.{n}.7")) / udp())) for n, remote in enumerate(remotes, 1)],
     )
+lines = BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p1 master vrf100"]
+lines += ["ip neigh replace 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent", "ip route add 198.18.9.0/24 via 192.0.2.2 vrf vrf100"]
+lines += ["ip route add 198.18.8.0/24 via 192.0.2.2", "ip route add 198.18.9.0/25 via 198.51.100.2 vrf vrf100"]
+remotes = ["198.51.100.2", "198.18.8.7", "198.18.9.7", "198.18.9.207"]
+for n, remote in enumerate(remotes, 1):
+    lines += [f"ip link add tun{n} type sit local 198.51.100.1 remote {remote} mode any dev p1", f"ip link set tun{n} addrgenmode none"]
+    lines += [f"ip link set tun{n} up", f"ip route add 10.7.{n}.0/24 dev tun{n}"]
+Case(
+    "tunnel/sit/dev-enslaved-ipv4",
+    "sit of a link in a VRF, IPv4 inside: to an end on it, by a route outside of the VRF, by those inside",
+    lines,
+    [(f"to {remote}", "p0", ether(ip4(f"10.7.{n}.7") / udp())) for n, remote in enumerate(remotes, 1)],
+)
 Case(
     "tunnel/gre/pmtu-elsewhere",
     "gre: an MTU of the path that is told by another link than the way's is none",

@@ -233,6 +233,11 @@ impl StoredTunnel {
         !self.template(inside).has(CLOSED) && self.kind.carries_frames() == (inside == InnerProtocol::Frame)
     }
 
+    /// In which tables outer packets with this inside are looked up.
+    pub(crate) fn outer_lookup(&self, inside: InnerProtocol) -> LookupId {
+        if goes_apart(&self.config, inside) { self.config.underlay } else { self.config.via.lookup }
+    }
+
     /// Bytes of the fields of its GRE header that not all have.
     pub(crate) fn gre_fields(&self) -> u32 {
         let fields = self.config.transmit;
@@ -269,6 +274,12 @@ fn takes(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
         | (TunnelMode::Mpls, InnerProtocol::Mpls) => true,
         _ => false,
     }
+}
+
+/// Whether outer packets with this inside go another way than those with IPv6. Linux: `sit_tunnel_xmit__`, which leaves them to
+/// `ip_tunnel_xmit`.
+fn goes_apart(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
+    tunnel.by_any_link && inside != InnerProtocol::Ip6
 }
 
 /// Builds the outer header for such packets.
@@ -415,7 +426,7 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> Enca
         gre: gre_at,
         tos,
         ports,
-        next_hop: tunnel.via.resolved,
+        next_hop: tunnel.via.resolved.filter(|_| !goes_apart(tunnel, inside)),
         mtu,
         // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
         sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u16,

@@ -65,6 +65,9 @@ pub struct Tunnel {
     /// Outer packets go to the remote address on the link that the tunnel is bound to, where no route leads: what is reported
     /// of a path is that of a route, and not theirs.
     pub off_route: bool,
+    /// `sit`, bound to a link in a VRF: outer packets with anything but IPv6 inside go where the tables of the underlay lead, and
+    /// not by that link alone, as `via` does.
+    pub by_any_link: bool,
     /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
     /// address. Unspecified: an address of the link by which the packet leaves. Over IPv6 it is `local` where that may be
     /// sent from; unspecified: nothing is sent.

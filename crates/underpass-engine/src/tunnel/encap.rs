@@ -445,7 +445,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     };
     let (lookup, resolved) = match &tunnel.config.behind {
         Some(behind) if remote != tunnel.config.remote => (behind.lookup, None),
-        _ => (tunnel.config.via.lookup, tunnel.template(inside).next_hop),
+        _ => (tunnel.outer_lookup(inside), tunnel.template(inside).next_hop),
     };
     let via = Via { address: remote, lookup, resolved };
     let source = source_of(view, tunnel, &via, meta.packet.bytes());

@@ -57,7 +57,7 @@ pub(crate) fn comes_through(
     (id, tunnel, inside): (TunnelId, &StoredTunnel, InnerProtocol),
     remote: IpAddr,
 ) -> bool {
-    let lookup = tunnel.config.via.lookup;
+    let lookup = tunnel.outer_lookup(inside);
     let mtu = match rules::action_at(view, packet.bytes(), lookup, remote) {
         None | Some(Action::Discard(_)) if tunnel.template(inside).next_hop.is_none() => return false,
         Some(Action::Tunnel(route)) if route.tunnel == id => return false,

@@ -64,6 +64,7 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         via: Via { address: remote, lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
         underlay: lab.lookup,
         off_route: false,
+        by_any_link: false,
         source: local,
     };
     (link, tunnel)

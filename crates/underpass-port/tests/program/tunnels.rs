@@ -114,6 +114,7 @@ pub fn tunnel(number: usize, link: LinkId, via: Via, next_hop: NextHopId, random
         },
         underlay: via.lookup,
         off_route: false,
+        by_any_link: false,
         source: local,
     }
 }

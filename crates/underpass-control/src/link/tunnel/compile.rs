@@ -373,6 +373,7 @@ pub(super) fn compile_tunnel(
         via,
         underlay: underlay_lookup(router, parameters.link),
         off_route: !given && is_off_route(router, parameters, via),
+        by_any_link: parameters.kind == Kind::Sit && l3mdev_table(router, parameters.link).is_some(),
         // That of a network is chosen as if a route had given its addresses.
         source: outer_source(router, parameters, given || inherits_ttl.is_some()),
     }
