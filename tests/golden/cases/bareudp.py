@@ -288,6 +288,23 @@ control(
     put_in(FOUR[:2] + SIX[:1]),
     "tc -s filter show dev tun1 egress",
 )
+control(
+    "tc-mirror-itself",
+    "what goes in is mirrored into it: the copy has the route's outer header",
+    ["tc filter add dev tun1 egress matchall action mirred egress mirror dev tun1"],
+    put_in(FOUR[:2] + SIX[:1]),
+    "tc -s filter show dev tun1 egress",
+)
+Case(
+    "tunnel/ipip/tc-mirror-itself",
+    "what goes into ipip by a gateway is mirrored into it: the copy goes to the gateway",
+    BASE
+    + ["ip link add tun1 type ipip local 198.51.100.1", "ip link set tun1 addrgenmode none", "ip link set tun1 up"]
+    + ["ip route add 10.7.0.0/16 via 198.51.100.2 dev tun1 onlink"]
+    + CLSACT
+    + ["tc filter add dev tun1 egress matchall action mirred egress mirror dev tun1"],
+    put_in([FOUR[0]]),
+)
 Case(
     "tunnel/bareudp/tc-id",
     "flower sees the id of a route, which no header has",

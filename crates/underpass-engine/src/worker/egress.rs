@@ -10,7 +10,7 @@ use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, Place, packet_type};
-use crate::tables::{TunnelId, TunnelKind};
+use crate::tables::{LinkId, TunnelId, TunnelKind};
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{redirect_in, send_into};
 use crate::worker::hook::burst::classify_burst;
@@ -180,6 +180,12 @@ fn reports_no_way(view: &View<'_>, tunnel: TunnelId) -> bool {
     })
 }
 
+/// Whether a tunnel, or what a route says of its outer headers, is of this link: a copy of a packet that is about to go in has
+/// the packet's route. Linux: `skb_dst`, which a clone has too.
+fn is_of(view: &View<'_>, tunnel: TunnelId, link: LinkId) -> bool {
+    view.tables.tunnels().tunnel(tunnel, view.guard).is_some_and(|tunnel| tunnel.link == link)
+}
+
 /// Sends a redirected packet on that does not leave by a port.
 fn go_elsewhere<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -244,6 +250,7 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
         return redirect_to_ifb(path, view, (to, counter), packet, origin, trace);
     }
     let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::MirredLink, trace) };
+    let tunnel = from.tunnel.filter(|id| is_of(view, *id, to)).unwrap_or(tunnel);
     if copy && (from.ingress || !reports_no_way(view, tunnel)) {
         packet.set_tag(Tag { copy, ..packet.tag() });
     }
