@@ -105,8 +105,8 @@ impl<F: Fn(Topic) -> io::Result<Told>> Web<F> {
     }
 
     fn remember(&self) {
-        // A router that does not answer leaves a gap.
-        let Ok(state) = self.state() else { return };
+        // A router that does not answer leaves a gap. What is read here is told to nobody as new.
+        let Ok(Told::State(state)) = (self.ask)(Topic::State) else { return };
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.read(state.time, state.counters());
     }

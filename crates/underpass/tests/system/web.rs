@@ -69,7 +69,13 @@ fn what_programs_are_told() {
     );
     let told = get(&space, "/api/state.json");
     let state: State = serde_json::from_str(told.split_once("\r\n\r\n").unwrap().1).unwrap();
-    let link = |name: &str| state.links.iter().find(|link| link.name == name).unwrap();
+    let link = |name: &str| {
+        state
+            .links
+            .iter()
+            .find(|link| link.name == name)
+            .unwrap_or_else(|| panic!("{name} is not in {:?}", state.links))
+    };
     assert_eq!(
         (link("v1").kind.as_str(), link("v1").up, &link("v1").addresses[0][..]),
         ("port", true, "10.0.1.1/24")
