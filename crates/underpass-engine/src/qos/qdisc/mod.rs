@@ -37,6 +37,7 @@ mod netem;
 mod prio;
 mod red;
 mod ring;
+mod segment;
 mod sfq;
 mod tbf;
 #[cfg(test)]

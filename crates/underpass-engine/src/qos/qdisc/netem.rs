@@ -9,12 +9,13 @@ use std::sync::Arc;
 use super::clocks::Clocks;
 use super::ecn;
 use super::items::{Item, ItemId, List};
+use super::segment::Segment;
 use super::{Classify, Context, Discipline, Enqueued, Node};
 use crate::buffer::Packet;
 use crate::counters::{Counters, QueueCount};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
-use crate::offload::{self, Cut};
+use crate::offload;
 use crate::tables::{self, NetemLoss, NetemRate};
 
 /// What the values of a distribution are of: `NETEM_DIST_SCALE`.
@@ -331,48 +332,21 @@ impl Netem {
         id: ItemId,
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
-        let Some(whole) = cx.items.take(id) else { return Enqueued::Dropped };
-        let Item { packet: Some(packet), len, origin, .. } = whole else { return Enqueued::Dropped };
-        let (mut queued, mut bytes, mut parts) = (0, 0, 0);
-        let mut cut = Cut::new(&packet);
-        while let Some(Ok(mut part)) = cut.as_mut().and_then(|cut| cut.next(&packet, cx.classify.pool())) {
-            if parts == 0 {
+        let Some(mut segment) = Segment::take(id, cx) else { return Enqueued::Dropped };
+        let mut first = true;
+        while let Some(mut part) = segment.next(cx) {
+            let corrupted = std::mem::replace(&mut first, false);
+            if corrupted {
                 self.corrupt(&mut part);
             }
-            let part = Item::new(part, origin);
-            let part_len = part.len;
-            parts += 1;
-            let part = match cx.items.put(part) {
-                Ok(part) => part,
-                Err(part) => {
-                    count.drops += 1;
-                    cx.dropped.extend(part.packet.map(|packet| (packet, DropReason::QdiscFull)));
-                    continue;
-                }
-            };
-            let enqueued = match parts {
-                1 => self.place(count, part, cx),
-                _ => self.enqueue(count, handle, part, cx),
-            };
+            let Some((part, len)) = segment.put(part, count, cx) else { continue };
+            let enqueued =
+                if corrupted { self.place(count, part, cx) } else { self.enqueue(count, handle, part, cx) };
             if enqueued == Enqueued::Queued {
-                queued += 1;
-                bytes += i64::from(part_len);
+                segment.queued(len);
             }
         }
-        if parts == 0 {
-            count.drops += 1;
-            cx.dropped.push((packet, DropReason::NoBuffer));
-            return Enqueued::Dropped;
-        }
-        // The parts have taken its place.
-        cx.generated += parts - 1;
-        cx.classify.pool().give(packet);
-        if queued == 0 {
-            return Enqueued::Dropped;
-        }
-        cx.lost.packets += 1 - queued;
-        cx.lost.bytes += i64::from(len) - bytes;
-        Enqueued::Queued
+        segment.end(count, cx)
     }
 
     /// Takes out what has waited long enough. `Err`: when something will have.

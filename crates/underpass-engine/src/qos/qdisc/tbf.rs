@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::clocks::Clocks;
-use super::items::{Item, ItemId};
+use super::items::ItemId;
+use super::segment::Segment;
 use super::{Classify, Context, Discipline, Enqueued, Node};
 use crate::counters::{Counters, QueueCount};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
-use crate::offload::Cut;
 use crate::qos::Rate;
 
 #[derive(Debug)]
@@ -38,46 +38,19 @@ impl Tbf {
         id: ItemId,
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
-        let Some(whole) = cx.items.take(id) else { return Enqueued::Dropped };
-        let Item { packet: Some(packet), len, origin, .. } = whole else { return Enqueued::Dropped };
-        let (mut queued, mut bytes, mut parts) = (0, 0, 0);
-        let mut cut = Cut::new(&packet);
-        while let Some(Ok(part)) = cut.as_mut().and_then(|cut| cut.next(&packet, cx.classify.pool())) {
-            let part = Item::new(part, origin);
-            let part_len = part.len;
-            parts += 1;
-            let part = match cx.items.put(part) {
-                Ok(part) => part,
-                Err(part) => {
-                    count.drops += 1;
-                    cx.dropped.extend(part.packet.map(|packet| (packet, DropReason::QdiscFull)));
-                    continue;
-                }
-            };
+        let Some(mut segment) = Segment::take(id, cx) else { return Enqueued::Dropped };
+        while let Some(part) = segment.next(cx) {
+            let Some((part, len)) = segment.put(part, count, cx) else { continue };
             match count.below(cx, |cx| self.child.enqueue(part, cx)) {
                 Enqueued::Queued => {
-                    queued += 1;
-                    bytes += i64::from(part_len);
-                    count.received_by(part_len);
+                    segment.queued(len);
+                    count.received_by(len);
                 }
                 Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
                 Enqueued::Stolen => {}
             }
         }
-        if parts == 0 {
-            count.drops += 1;
-            cx.dropped.push((packet, DropReason::NoBuffer));
-            return Enqueued::Dropped;
-        }
-        // The parts have taken its place.
-        cx.generated += parts - 1;
-        cx.classify.pool().give(packet);
-        if queued == 0 {
-            return Enqueued::Dropped;
-        }
-        cx.lost.packets += 1 - queued;
-        cx.lost.bytes += i64::from(len) - bytes;
-        Enqueued::Queued
+        segment.end(count, cx)
     }
 
     /// Takes what a packet of `len` bytes costs from the buckets.
