@@ -1,8 +1,8 @@
 //! `codel`, a queue that CoDel looks after: `net/sched/sch_codel.c`.
 
-use super::codel::{self, Head, Params, Queue, Vars};
+use super::codel::{self, Head, Params, Vars};
+use super::codel_served::{Places, Served};
 use super::discipline::{Classify, Context, Discipline, Enqueued};
-use super::ecn;
 use super::items::{ItemId, List};
 use crate::counters::{Counters, QueueCount};
 use crate::drops::DropReason;
@@ -77,7 +77,19 @@ impl Discipline for CodelQueue {
 
     fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         let now = codel::time(cx.now);
-        let mut served = Served { list: &mut self.list, count, cx };
+        let list = &mut self.list;
+        let pop = |count: &mut QueueCount, cx: &mut Context<'_, C>| {
+            let id = list.pop(cx.items)?;
+            let (len, time) = cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
+            count.left(len);
+            Some(Head { id, len, time })
+        };
+        let mut served = Served {
+            pop,
+            count,
+            cx,
+            places: Places { max_packet: MAX_PACKET, ecn_mark: ECN_MARK, ce_mark: CE_MARK },
+        };
         let head = self.vars.dequeue(&self.params, &mut served, now)?;
         count.sent(cx.items.charged(head.id));
         Some(head.id)
@@ -101,52 +113,5 @@ impl Discipline for CodelQueue {
         count.own[LAST_COUNT] = self.vars.lastcount.into();
         count.own[DELAY] = self.vars.delay.into();
         (count.own[DROPPING], count.own[DROP_NEXT]) = (dropping.into(), drop_next.into());
-    }
-}
-
-/// The queue, for CoDel.
-struct Served<'f, 'c, 'a, C> {
-    list: &'f mut List,
-    count: &'f mut QueueCount,
-    cx: &'c mut Context<'a, C>,
-}
-
-impl<C: Classify> Queue for Served<'_, '_, '_, C> {
-    fn pop(&mut self) -> Option<Head> {
-        let id = self.list.pop(self.cx.items)?;
-        let (len, time) = self.cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
-        self.count.left(len);
-        Some(Head { id, len, time })
-    }
-
-    fn backlog(&self) -> u64 {
-        self.count.backlog
-    }
-
-    fn drop(&mut self, head: Head) {
-        self.count.drops += 1;
-        self.cx.lost.packets += 1;
-        self.cx.lost.bytes += i64::from(head.len);
-        self.cx.drop(head.id, DropReason::Codel);
-    }
-
-    fn mark(&mut self, head: Head) -> bool {
-        self.cx.items.get_mut(head.id).is_some_and(ecn::mark)
-    }
-
-    fn class(&self, head: Head) -> Option<u8> {
-        ecn::class_of(self.cx.items.get(head.id)?)
-    }
-
-    fn marked(&mut self) {
-        self.count.own[ECN_MARK] += 1;
-    }
-
-    fn marked_above_threshold(&mut self) {
-        self.count.own[CE_MARK] += 1;
-    }
-
-    fn seen(&mut self, len: u32) {
-        self.count.own[MAX_PACKET] = self.count.own[MAX_PACKET].max(len.into());
     }
 }

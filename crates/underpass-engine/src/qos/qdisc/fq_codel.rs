@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::codel::{self, Head, Params, Queue, Vars};
+use super::codel::{self, Head, Params, Vars};
+use super::codel_served::{Places, Served};
 use super::discipline::{Class, Classify, Context, Discipline, Enqueued};
-use super::ecn;
 use super::items::{ItemId, List, network};
 use crate::buffer::SLOT;
 use crate::counters::{Counters, QueueCount};
@@ -217,7 +217,21 @@ impl Discipline for FqCodel {
             }
             let (before, now) = (cx.lost, codel::time(cx.now));
             let mut vars = flow.vars;
-            let mut served = Served { flow, memory: &mut self.memory, count, cx };
+            let taken = &mut self.memory;
+            let pop = |count: &mut QueueCount, cx: &mut Context<'_, C>| {
+                let id = flow.list.pop(cx.items)?;
+                let (len, time) = cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
+                flow.backlog = flow.backlog.wrapping_sub(len);
+                *taken = taken.saturating_sub(memory(len));
+                count.left(len);
+                Some(Head { id, len, time })
+            };
+            let mut served = Served {
+                pop,
+                count,
+                cx,
+                places: Places { max_packet: MAX_PACKET, ecn_mark: ECN_MARK, ce_mark: CE_MARK },
+            };
             let head = vars.dequeue(&self.params, &mut served, now);
             flow.vars = vars;
             let Some(head) = head else {
@@ -272,54 +286,4 @@ fn params(config: &tables::FqCodel) -> Params {
 /// Memory that a packet takes: its slots.
 fn memory(len: u32) -> u64 {
     u64::from(len).max(1).next_multiple_of(SLOT as u64)
-}
-
-/// A flow's queue, for CoDel.
-struct Served<'f, 'c, 'a, C> {
-    flow: &'f mut Flow,
-    memory: &'f mut u64,
-    count: &'f mut QueueCount,
-    cx: &'c mut Context<'a, C>,
-}
-
-impl<C: Classify> Queue for Served<'_, '_, '_, C> {
-    fn pop(&mut self) -> Option<Head> {
-        let id = self.flow.list.pop(self.cx.items)?;
-        let (len, time) = self.cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
-        self.flow.backlog = self.flow.backlog.wrapping_sub(len);
-        *self.memory = self.memory.saturating_sub(memory(len));
-        self.count.left(len);
-        Some(Head { id, len, time })
-    }
-
-    fn backlog(&self) -> u64 {
-        self.count.backlog
-    }
-
-    fn drop(&mut self, head: Head) {
-        self.count.drops += 1;
-        self.cx.lost.packets += 1;
-        self.cx.lost.bytes += i64::from(head.len);
-        self.cx.drop(head.id, DropReason::Codel);
-    }
-
-    fn mark(&mut self, head: Head) -> bool {
-        self.cx.items.get_mut(head.id).is_some_and(ecn::mark)
-    }
-
-    fn class(&self, head: Head) -> Option<u8> {
-        ecn::class_of(self.cx.items.get(head.id)?)
-    }
-
-    fn marked(&mut self) {
-        self.count.own[ECN_MARK] += 1;
-    }
-
-    fn marked_above_threshold(&mut self) {
-        self.count.own[CE_MARK] += 1;
-    }
-
-    fn seen(&mut self, len: u32) {
-        self.count.own[MAX_PACKET] = self.count.own[MAX_PACKET].max(len.into());
-    }
 }

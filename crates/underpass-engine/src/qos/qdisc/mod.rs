@@ -26,6 +26,7 @@ mod build;
 mod clocks;
 mod codel;
 mod codel_queue;
+mod codel_served;
 mod discipline;
 mod ecn;
 mod fifo;
