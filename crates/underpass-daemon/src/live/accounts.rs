@@ -10,7 +10,7 @@ use std::{
 use super::worker::Account;
 
 /// How long the workers may take to answer.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The last account of each worker.
 pub struct Accounts {

@@ -29,12 +29,13 @@ fn tunnels_count_what_the_host_answers() {
         ));
         pair.check(kind, settle(pair.routers[0].namespace(), "10.9.0.2", Duration::from_secs(10)));
         let before = pair.counted();
-        pair.routers[0].namespace().run("ping -n -q -c 10 -i 0.02 -W 2 10.9.0.2").unwrap();
+        let pinged = pair.routers[0].namespace().run("ping -n -q -c 10 -i 0.02 -W 2 10.9.0.2").unwrap();
         let after = pair.counted();
-        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
-            let grown: Vec<u64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-            assert_eq!(grown, [10, 840, 10, 840], "{kind}, router {}", at + 1);
-        }
+        let grown = |(before, after): (&Vec<u64>, &Vec<u64>)| -> Vec<u64> {
+            before.iter().zip(after).map(|(before, after)| after - before).collect()
+        };
+        let grown: Vec<_> = before.iter().zip(&after).map(grown).collect();
+        assert_eq!(grown, [[10, 840, 10, 840]; 2], "{kind}: {pinged}");
         pair.disconnect("");
     }
     pair.stop();
