@@ -6,7 +6,7 @@ use std::{
     net::TcpStream,
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use underpass_daemon::{
@@ -243,4 +243,31 @@ fn the_socket_is_roots_alone() {
     let left = Command::new("sh").args(["-c", "ls /run/underpass"]).output().unwrap();
     let inode = line.router.run("stat -Lc %i /proc/self/ns/net").unwrap();
     assert!(!String::from_utf8_lossy(&left.stdout).contains(inode.trim()), "files are left");
+}
+
+/// Clock ticks of processor time that a process has used.
+fn ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind = stat.rsplit(')').next().unwrap();
+    let fields: Vec<u64> =
+        behind.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    fields.iter().sum()
+}
+
+#[test]
+fn an_idle_router_uses_under_one_percent() {
+    let Some(_turn) = net::turn("an_idle_router_uses_under_one_percent") else { return };
+    let line = Line::new();
+    for driver in ["packet", "xdp"] {
+        let router = line.start(&["--driver", driver]);
+        line.works();
+        // What a kernel says by itself after a start has been said.
+        thread::sleep(Duration::from_secs(2));
+        let (began, before) = (Instant::now(), ticks(router.pid().as_raw()));
+        thread::sleep(Duration::from_secs(4));
+        let used = Duration::from_millis(10 * (ticks(router.pid().as_raw()) - before));
+        let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
+        assert!(share < 0.01, "{driver}: {:.1} % of a processor", share * 100.0);
+        router.stop().unwrap();
+    }
 }

@@ -39,7 +39,7 @@ pub fn turn(test: &str) -> Option<Turn> {
     permitted(test).then(|| Turn::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// The right to run while no other test does: one that measures, or that looks for what was left over.
+/// The right to run while no other test does: one that measures, or that loses no packet at a rate.
 pub fn turn_alone(test: &str) -> Option<Turn> {
     permitted(test).then(|| Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner)))
 }

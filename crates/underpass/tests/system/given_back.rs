@@ -1,11 +1,80 @@
-//! A router that is killed, and the next one in its namespace.
+//! What a router gives back when it ends, and what the next one in its namespace finds.
 
 use std::{net::IpAddr, time::Duration};
 
-use crate::behaviours::Line;
+use underpass_daemon::{live::Stats, testbed::Router};
+
+use crate::behaviours;
+use crate::daemon::stats;
 use crate::mtu::configure;
-use crate::net::{Kind::*, Node, Stream, ping, program, settle, turn_alone};
-use underpass_daemon::testbed::Router;
+use crate::net::{Kind::*, Line, Node, Stream, ping, program, settle, turn};
+
+impl Line {
+    /// All that the router may change in its namespace.
+    fn state(&self) -> String {
+        self.router
+            .run(
+                "ip -d link | grep -v 'qdisc\\|promiscuity' ; ip -d link | grep -o 'promiscuity.*allmulti [0-9]*'
+                 ip -4 route show table all | sort; ip -6 route show table all | sort; ip rule; ip -6 rule
+                 ip addr; tc qdisc; ip nexthop
+                 for f in /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding \
+                          /proc/sys/net/ipv4/conf/*/rp_filter; do echo $f $(cat $f); done",
+            )
+            .unwrap()
+    }
+}
+
+#[test]
+fn each_driver_forwards_and_gives_everything_back() {
+    let Some(_turn) = turn("each_driver_forwards_and_gives_everything_back") else { return };
+    let line = Line::new();
+    line.router.run("ip route add 10.77.0.0/16 via 10.0.2.2; ip rule add from 10.7.0.0/16 table 77").unwrap();
+    let before = line.state();
+    let of_v1 = |stats: &Stats| stats.ports.iter().find(|port| port.name == "v1").unwrap().driver.clone();
+    for (arguments, driver) in [
+        (&["--driver", "packet"][..], "packet"),
+        (&["--driver", "packet", "--workers", "1"], "packet"),
+        (&["--driver", "xdp", "--workers", "1"], "xdp"),
+        (&["--attach", "v1", "--attach", "v2"], ""),
+    ] {
+        let router = line.start(arguments);
+        line.works();
+        let told = of_v1(&stats(&line.router));
+        assert!(told.starts_with(driver), "{arguments:?}: {told}");
+        router
+            .run("ip -6 route add fd00:9::/64 encap seg6 mode encap segs fc00:2::1 via fd00:2::2 dev v2")
+            .unwrap();
+        assert!(
+            line.router.run("ip -6 route show proto 117").unwrap().contains("fd00:9::/64 dev underpass0")
+        );
+        router.stop().unwrap();
+        let after = line.state();
+        assert_eq!(before, after, "{arguments:?}");
+    }
+}
+
+#[test]
+fn only_one_and_after_a_death_another() {
+    let Some(_turn) = turn("only_one_and_after_a_death_another") else { return };
+    let line = Line::new();
+    let before = line.state();
+    let router = line.start(&[]);
+    let outcome = line.router.outcome(&format!("{} run", program().display())).unwrap();
+    assert_eq!(outcome.status, 1);
+    let pid = router.pid();
+    let text = format!("a router runs in this network namespace already (process {pid}");
+    assert!(outcome.output.contains(&text), "{}", outcome.output);
+    line.works();
+    router
+        .run("ip -6 route add fd00:9::/64 encap seg6 mode encap segs fc00:2::1 via fd00:2::2 dev v2")
+        .unwrap();
+    router.kill().unwrap();
+    let router = line.start(&[]);
+    line.works();
+    assert!(!router.run("ip -6 route").unwrap().contains("fd00:9::"));
+    router.stop().unwrap();
+    assert_eq!(before, line.state());
+}
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,8 +91,8 @@ fn kernel_state(node: &Node) -> String {
 
 #[test]
 fn a_killed_router_is_followed_by_another() {
-    let Some(_turn) = turn_alone("a_killed_router_is_followed_by_another") else { return };
-    let mut line = Line::new([Underpass; 3]);
+    let Some(_turn) = turn("a_killed_router_is_followed_by_another") else { return };
+    let mut line = behaviours::Line::new([Underpass; 3]);
     configure(&line);
     let to: IpAddr = "fd10:2::2".parse().unwrap();
     settle(&line.hosts[0], "fd10:2::2", PATIENCE).unwrap();
@@ -56,8 +125,8 @@ fn a_killed_router_is_followed_by_another() {
 /// SIGTERM gives everything back; so does the next router after SIGKILL.
 #[test]
 fn everything_is_given_back() {
-    let Some(_turn) = turn_alone("everything_is_given_back") else { return };
-    let line = Line::new([Kernel; 3]);
+    let Some(_turn) = turn("everything_is_given_back") else { return };
+    let line = behaviours::Line::new([Kernel; 3]);
     let node = &line.edges[0];
     // Enslaving takes IPv6 addresses from a device, in Linux too: this one has none.
     node.run("ip link add x0 type veth peer name x1; ip link set x1 up; ip link set x0 up; ip addr add 10.7.0.1/24 dev x0");
@@ -85,7 +154,7 @@ fn everything_is_given_back() {
 
 #[test]
 fn a_second_router_is_refused() {
-    let Some(_turn) = turn_alone("a_second_router_is_refused") else { return };
+    let Some(_turn) = turn("a_second_router_is_refused") else { return };
     let mut node = Node::new("r");
     node.start(Underpass);
     let error = Router::start(program(), &node.namespace, &[]).unwrap_err().to_string();
