@@ -5,7 +5,6 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
-COUNTED := cargo build --profile counted --locked -p underpass
 
 .PHONY: help setup test-tools build demo test lint unit loom instructions fuzz bench soak clean deb book reference screenshots deny
 
@@ -61,12 +60,13 @@ soak: build
 	$(UNDERPASS) lab soak --minutes $(SOAK_MINUTES)
 	tests/attack/attack.py --seconds $(ATTACK_SECONDS) $(UNDERPASS)
 
-# Tests often wait: beside them what `instructions` counts in is built, if something else leaves a processor free.
+# Tests wait half of their time: what needs a processor and no quiet runs beside them, after all else, and is told at the end.
 test: lint test-tools
 	cargo test --workspace --locked --no-run
-	@if command -v valgrind >/dev/null; then nice -n 19 $(COUNTED) >/dev/null 2>&1 & fi; \
-		$(MAKE) --no-print-directory unit; status=$$?; wait; exit $$status
-	@$(MAKE) --no-print-directory loom instructions
+	@said=$$(mktemp); \
+		nice -n 19 $(MAKE) --no-print-directory loom instructions >$$said 2>&1 & beside=$$!; \
+		$(MAKE) --no-print-directory unit; status=$$?; \
+		wait $$beside || status=1; cat $$said; rm $$said; exit $$status
 	@scripts/book.sh optional
 
 lint: setup
@@ -83,7 +83,7 @@ loom: setup
 
 # Instructions of a packet's path, which do not depend on what else the machine does.
 instructions: setup test-tools
-	@if command -v valgrind >/dev/null; then $(COUNTED); fi
+	@if command -v valgrind >/dev/null; then cargo build --profile counted --locked -p underpass; fi
 	RECORD=$(RECORD) scripts/instructions.sh $(TARGET)/counted/underpass
 
 FUZZ_SECONDS ?= 60
