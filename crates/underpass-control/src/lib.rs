@@ -55,8 +55,8 @@ pub use owner::{Owner, owner, translate};
 pub use program::{Offered, Program};
 pub use request::{Protocol, Request};
 pub use route::{
-    Matched, Route, RouteWords, RoutesInWords, Sender, Shadow, VrfChange, VrfDoor, VrfRoute, matched, routes,
-    routes_in_words,
+    Matched, PolicyCount, Route, RouteWords, RoutesInWords, Sender, Shadow, VrfChange, VrfDoor, VrfRoute,
+    matched, policy_counts, routes, routes_in_words,
 };
 pub use save::{Elsewhere, Saved};
 pub use state::Router;

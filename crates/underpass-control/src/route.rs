@@ -20,6 +20,7 @@ pub(crate) mod mpls;
 pub(crate) mod next_hop;
 pub(crate) mod nexthop;
 pub(crate) mod owner;
+pub(crate) mod policies;
 pub(crate) mod publish;
 mod published;
 pub(crate) mod recompile;
@@ -64,6 +65,7 @@ pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Place, Prefix, bits};
 
 pub use crate::live::VrfRoute;
+pub use policies::{PolicyCount, counts as policy_counts};
 pub use view::{Route, RouteWords, RoutesInWords, routes, routes_in_words};
 pub use vrf::{Sender, VrfChange, VrfDoor};
 

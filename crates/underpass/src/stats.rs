@@ -27,7 +27,7 @@ use underpass_daemon::{
 use rates::{Rates, Unit};
 use underpass_daemon::output;
 
-/// Show the router's counters: drops by reason, ports, workers and local SIDs.
+/// Show the router's counters: drops by reason, ports, workers, local SIDs and SRv6 policies.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass stats
@@ -278,6 +278,16 @@ fn write(text: &mut String, stats: &Stats, unit: Unit) -> std::fmt::Result {
             text,
             "{:<44} {:<14} {:>6} {:>14} {:>16} {:>10}",
             sid.prefix, sid.behaviour, sid.table, sid.packets, sid.bytes, sid.errors
+        )?;
+    }
+    if !stats.policies.is_empty() {
+        writeln!(text, "\n{:<66} {packets:>14} {bytes:>16} {errors:>10}", "srv6 policy")?;
+    }
+    for policy in &stats.policies {
+        writeln!(
+            text,
+            "{:<66} {:>14} {:>16} {:>10}",
+            policy.encap, policy.packets, policy.bytes, policy.errors
         )?;
     }
     if !stats.drops.is_empty() {

@@ -17,6 +17,7 @@ use super::lookup::{blackhole_object, l3mdev_table, type_error, ways_of};
 use super::next_hop::{
     acquire_next_hop, is_dummy, is_external, is_vrf, kernel_forwards, lead_into, release_next_hop,
 };
+use super::policies;
 use super::publish::lookup_of_link;
 use super::published::Scope;
 use super::scope::link_id;
@@ -92,6 +93,7 @@ fn let_go(router: &mut Router, held: Box<[Holding]>) {
             Holding::Child(child) => router.engine.remove_action(child),
             Holding::NextHop(next_hop) => release_next_hop(router, next_hop),
             Holding::Tunnel(tunnel) => router.engine.remove_tunnel(tunnel),
+            Holding::Policy(counter) => policies::release(router, counter),
             Holding::Resolution(_) => {}
         }
     }
@@ -248,6 +250,7 @@ fn build_hop(
             }
             Encap::Seg6(seg6) => match headend(router, seg6, hop, scope, build) {
                 Some(mut headend) => {
+                    headend.counter = Some(policies::acquire(router, seg6, build));
                     if headend.mode == HeadendMode::L2Encap {
                         let hop = Hop { tunnel: None, ..hop.clone() };
                         let plain = build_hop(router, &hop, (scope, mtu), neighbour, build);

@@ -20,6 +20,7 @@ use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{ActionId, Discard, IoamSeen, NextHopId, TunnelId};
 
 use super::info::InfoId;
+use super::policies::Policies;
 use super::published::Scope;
 use super::table::{Family, Ids, Prefix, bits};
 
@@ -41,6 +42,8 @@ pub(super) enum Holding {
     Resolution(IpAddr),
     /// What it puts before packets that no device of its own puts there.
     Tunnel(TunnelId),
+    /// The counter of a policy.
+    Policy(CounterId),
 }
 
 /// A compilation. Its key is in parts, which takes less room.
@@ -233,6 +236,7 @@ pub(crate) struct Actions {
     pub hosts: HashMap<(NextHopKey, Option<IpAddr>), ActionId>,
     /// The actions that depend on a neighbour: link, address.
     pub(super) neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
+    pub policies: Policies,
     /// How many packets the ways have seen that count them.
     pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     pub discards: [Option<ActionId>; 4],

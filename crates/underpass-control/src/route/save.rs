@@ -18,7 +18,7 @@ use crate::live::RTPROT_RA;
 use crate::save::{Save, Words};
 
 use encap::sid_words;
-pub(super) use encap::{encap_words, label_stack};
+pub(super) use encap::{encap_words, label_stack, seg6_words};
 
 /// What an IPv6 route without a metric has: `IP6_RT_PRIO_USER`.
 const METRIC_USER6: u32 = 1024;

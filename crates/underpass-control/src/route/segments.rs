@@ -128,6 +128,7 @@ pub(super) fn headend(
         hmac_open,
         via,
         link: link_id(router, hop.oif),
+        counter: None,
         plain: None,
     })
 }

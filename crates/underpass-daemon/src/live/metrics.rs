@@ -54,6 +54,11 @@ struct Sid {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Policy {
+    encap: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Version {
     version: String,
 }
@@ -134,6 +139,7 @@ pub fn render(state: &State) -> Result<String, fmt::Error> {
     let left = [
         ("links", left.links),
         ("sids", left.sids),
+        ("policies", left.policies),
         ("labels", left.labels),
         ("queues", left.queues),
         ("policers", left.policers),
@@ -350,6 +356,19 @@ fn counted(registry: &mut Registry, stats: &Stats) {
     counters(registry, "sid_packets", "Packets processed by a local SID", each(|one| one.packets));
     counters(registry, "sid_bytes", "Bytes processed by a local SID", each(|one| one.bytes));
     counters(registry, "sid_errors", "Packets refused by a local SID", each(|one| one.errors));
+
+    let policy = |policy: &super::stats::Policy| Policy { encap: policy.encap.clone() };
+    let each = |value: fn(&super::stats::Policy) -> u64| {
+        stats.policies.iter().map(move |one| (policy(one), value(one)))
+    };
+    counters(
+        registry,
+        "policy_packets",
+        "Packets that got the headers of an SRv6 policy",
+        each(|one| one.packets),
+    );
+    counters(registry, "policy_bytes", "Bytes of these packets, as they came", each(|one| one.bytes));
+    counters(registry, "policy_errors", "Packets that an SRv6 policy could not send", each(|one| one.errors));
 }
 
 #[cfg(test)]
@@ -404,6 +423,12 @@ mod tests {
                 ports: vec![port],
                 workers: vec![stats::Worker { number: 1, sleeps: 4, free_buffers: 77, ..Default::default() }],
                 sids: vec![sid],
+                policies: vec![stats::Policy {
+                    encap: "seg6 mode encap segs fc00:1::d6".to_owned(),
+                    packets: 6,
+                    bytes: 480,
+                    errors: 1,
+                }],
                 warnings: Vec::new(),
                 mpls: vec![stats::MplsDevice { name: "eth1".into(), rx_noroute: 6, ..Default::default() }],
             },
@@ -448,6 +473,9 @@ mod tests {
             "underpass_worker_sleeps_total{worker=\"1\"} 4",
             "underpass_worker_free_buffers{worker=\"1\",size=\"small\"} 77",
             "underpass_mpls_receive_noroute_total{device=\"eth1\"} 6",
+            "underpass_policy_packets_total{encap=\"seg6 mode encap segs fc00:1::d6\"} 6",
+            "underpass_policy_bytes_total{encap=\"seg6 mode encap segs fc00:1::d6\"} 480",
+            "underpass_policy_errors_total{encap=\"seg6 mode encap segs fc00:1::d6\"} 1",
             "underpass_sid_packets_total{prefix=\"fc00:1::/64\",table=\"254\",behaviour=\"End\"} 7",
             "underpass_link_up{device=\"t0\",kind=\"gre\"} 1",
             "underpass_tunnel_transmit_errors_total{device=\"t0\",kind=\"gre\"} 11",

@@ -89,7 +89,7 @@ pub use questions::{Answer, SAVE, SAVE_PATIENCE, first_line, stats_path, trace_p
 pub use report::PORT_REASONS;
 pub use stats::{
     FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, MplsDevice as MplsDeviceStats,
-    Port as PortStats, Sid as SidStats, Stats, Topic, Totals, Worker as WorkerStats,
+    Policy as PolicyStats, Port as PortStats, Sid as SidStats, Stats, Topic, Totals, Worker as WorkerStats,
 };
 
 use accounts::Accounts;

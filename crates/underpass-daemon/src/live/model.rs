@@ -7,7 +7,8 @@ use std::{
 };
 
 use underpass_control::{
-    LabelCount, LinkCounts, LinkKind, PolicerCounts, QueueCounts, RouteWords, Router, routes_in_words,
+    LabelCount, LinkCounts, LinkKind, PolicerCounts, QueueCounts, RouteWords, Router, policy_counts,
+    routes_in_words,
 };
 use underpass_engine::{counters::MplsCount, drops::DropReason};
 
@@ -15,7 +16,7 @@ use super::{
     place::Place,
     questions::Answer,
     state::{LeftOut, Link, MOST, Policer, Queue, Route, Routes, State, Tunnel, busiest},
-    stats::{FastPath, Label, Mpls, MplsDevice, Port, Sid, Stats, Topic},
+    stats::{FastPath, Label, Mpls, MplsDevice, Policy, Port, Sid, Stats, Topic},
 };
 
 /// What a router with virtual ports answers, by which no packet comes or goes.
@@ -49,6 +50,7 @@ fn offline_stats(router: &Router) -> Stats {
             ..FastPath::default()
         },
         sids: sids(router),
+        policies: policies(router),
         warnings: router.warnings(),
         ..Stats::default()
     }
@@ -86,6 +88,17 @@ pub(super) fn sids(router: &Router) -> Vec<Sid> {
     sids.collect()
 }
 
+/// What SRv6 policies have counted.
+pub(super) fn policies(router: &Router) -> Vec<Policy> {
+    let policies = policy_counts(router).into_iter().map(|policy| Policy {
+        encap: policy.encap,
+        packets: policy.count.packets,
+        bytes: policy.count.bytes,
+        errors: policy.count.errors,
+    });
+    policies.collect()
+}
+
 /// What there is to see now; `ports` are the links of the kernel that are ports.
 pub(super) fn state(router: &Router, stats: Stats, ports: &[u32]) -> State {
     let mut state = State {
@@ -105,6 +118,7 @@ pub(super) fn state(router: &Router, stats: Stats, ports: &[u32]) -> State {
     state.left_out = LeftOut {
         links: busiest(&mut state.links, |link| link.rx_packets + link.tx_packets),
         sids: busiest(&mut state.stats.sids, |sid| sid.packets + sid.errors),
+        policies: busiest(&mut state.stats.policies, |policy| policy.packets + policy.errors),
         labels: busiest(&mut state.labels, |label| label.packets + label.errors),
         queues: busiest(&mut state.queues, |queue| queue.packets + queue.drops),
         policers: busiest(&mut state.policers, |policer| policer.packets),

@@ -106,6 +106,7 @@ impl Live {
             workers: workers.collect(),
             fast_path: self.fast_path_stats(),
             sids: model::sids(&self.router),
+            policies: model::policies(&self.router),
             mpls,
             warnings: self.router.warnings(),
         }

@@ -47,6 +47,9 @@ pub struct LeftOut {
     pub links: usize,
     /// SIDs.
     pub sids: usize,
+    /// SRv6 policies.
+    #[serde(default)]
+    pub policies: usize,
     /// Labels.
     pub labels: usize,
     /// Qdiscs and classes.
@@ -221,6 +224,8 @@ impl State {
         all.extend(
             self.stats.sids.iter().map(|sid| (format!("sid {} {}", sid.table, sid.prefix), sid.packets)),
         );
+        let policies = self.stats.policies.iter();
+        all.extend(policies.map(|policy| (format!("policy {}", policy.encap), policy.packets)));
         all.extend(self.labels.iter().map(|label| (format!("label {}", label.label), label.packets)));
         let queue = |queue: &Queue| (format!("queue {} {}", queue.device, queue.handle), queue.packets);
         all.extend(self.queues.iter().map(queue));

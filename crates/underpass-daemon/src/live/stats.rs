@@ -23,6 +23,9 @@ pub struct Stats {
     pub fast_path: FastPath,
     /// By local SID.
     pub sids: Vec<Sid>,
+    /// By SRv6 policy.
+    #[serde(default)]
+    pub policies: Vec<Policy>,
     /// By device that has received or sent labelled packets.
     #[serde(default)]
     pub mpls: Vec<MplsDevice>,
@@ -185,6 +188,19 @@ pub struct Sid {
     /// Their bytes, as received from the IPv6 header on.
     pub bytes: u64,
     /// Packets refused.
+    pub errors: u64,
+}
+
+/// An SRv6 policy: segments that routes put before packets, or into them. Routes with the same ones count together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// What `ip` writes behind `encap`: the mode, and the segments in the order in which packets visit them.
+    pub encap: String,
+    /// Packets that got its headers.
+    pub packets: u64,
+    /// Their bytes, as they came, from the IP header on.
+    pub bytes: u64,
+    /// Packets that could not go on with them.
     pub errors: u64,
 }
 

@@ -27,6 +27,7 @@ function countersOf(state) {
   }
   const objects = [
     ...state.sids.map((sid) => [sidName(sid), sid]),
+    ...state.policies.map((policy) => [policyName(policy), policy]),
     ...state.labels.map((label) => [`label ${label.label}`, label]),
     ...state.queues.map((queue) => [`queue ${queue.device} ${queue.handle}`, queue]),
     ...state.policers.map((policer) => [`policer ${policer.index}`, policer]),
@@ -44,6 +45,7 @@ function countersOf(state) {
   return all;
 }
 
+const policyName = (policy) => `policy ${policy.encap}`;
 const sidName = (sid) => `sid ${sid.table} ${sid.prefix}`;
 
 const lostRow = (name, cells) => ({ cells, alarm: grows(`${name} lost`) });
@@ -86,6 +88,13 @@ function tables(state) {
       return lostRow(name, [sid.prefix, sid.behaviour, String(sid.table), perSecond(name), bits(`${name} bytes`),
         spark(name), short(sid.errors)]);
     }), "there is no local SID");
+
+  table("policies", ["policy", "#now", "~#bit/s", span(), "#errors"],
+    state.policies.map((policy) => {
+      const name = policyName(policy);
+      return lostRow(name, [policy.encap.replace("seg6 mode ", ""), perSecond(name), bits(`${name} bytes`), spark(name),
+        short(policy.errors)]);
+    }), "no route has segments");
 
   table("labels", ["label", "#now", "#bit/s", span(), "#errors"],
     state.labels.map((label) => {

@@ -93,7 +93,7 @@ pub mod kind {
     /// End.DT46.
     pub const DT46: u8 = 11;
     /// H.Encaps: the slot of the next hop at 8, at 12 that of the look-up it was found by, the header from 16 on, its
-    /// length at 2.
+    /// length at 2, the number of its counter at 4 as a SID has it.
     pub const ENCAPS: u8 = 12;
     /// Into a tunnel: at 8 the slot of the outer header for IPv4, at 12 that for IPv6, at 16 the longest packet or 0.
     pub const TUNNEL: u8 = 13;
@@ -448,11 +448,7 @@ impl Records {
     /// Byte 1: flavours; 4: the number of the SID's counter, 1 more (two bytes); from 8 on what its behaviour needs; 32:
     /// the slot of the only look-up that packets may have come by, or 0.
     fn endpoint(&self, sid: &Endpoint) -> Option<Vec<u64>> {
-        let counter = match sid.counter {
-            None => 0,
-            Some(CounterId(id)) if id < counters::MOST_OBJECTS => id + 1,
-            Some(_) => return None,
-        };
+        let counter = object_counter(sid.counter)?;
         let decapsulates = sid.flavours.is_some_and(|flavours| flavours.usd);
         let resolved = |via: &Via| self.next_hops.slot(via.resolved?.0);
         let instance = match &sid.behaviour {
@@ -504,11 +500,21 @@ impl Records {
         }
         let next_hop = self.next_hops.slot(policy.via.resolved?.0)?;
         let lookup = self.lookups.slot(policy.via.lookup.0)?;
-        let mut record =
-            vec![u64::from(kind::ENCAPS) | (policy.header.len() as u64) << 16, pair(next_hop, lookup)];
+        let counter = object_counter(policy.counter)?;
+        let first = u64::from(kind::ENCAPS) | (policy.header.len() as u64) << 16 | u64::from(counter) << 32;
+        let mut record = vec![first, pair(next_hop, lookup)];
         let words = policy.header.as_chunks::<WORD>().0;
         record.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
         Some(record)
+    }
+}
+
+/// How a record of a SID or a headend names its counter: its number and 1 more, 0 for none. `None`: programs have none of that
+/// number.
+fn object_counter(counter: Option<CounterId>) -> Option<u32> {
+    match counter {
+        None => Some(0),
+        Some(CounterId(id)) => (id < counters::MOST_OBJECTS).then_some(id + 1),
     }
 }
 

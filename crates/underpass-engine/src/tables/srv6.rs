@@ -235,6 +235,9 @@ pub struct Headend {
     pub via: Via,
     /// The link of the route.
     pub link: LinkId,
+    /// What counts the packets that got the headers, with their bytes as they came, and those that could not go on. `None`
+    /// for the policy of a SID, which counts for itself.
+    pub counter: Option<CounterId>,
     /// What becomes of the router's own packets, and of those that went through the device of a VRF, if they stay as they
     /// are: `L2Encap` is for packets that came in. Linux sets LWTUNNEL_STATE_OUTPUT_REDIRECT for the other modes alone.
     pub plain: Option<ActionId>,

@@ -1,6 +1,7 @@
 //! Headers that routes put before and into packets, on the fast path: SRv6's, RPL's, IOAM's.
 
 use crate::buffer::Packet;
+use crate::counters::{Count, CounterId};
 use crate::path::ioam;
 use crate::path::rpl::insert_route_fast;
 use crate::srv6::headend::{headend_fast, headend_next_hop};
@@ -19,6 +20,12 @@ pub(crate) trait Insert {
     /// Whether what comes in by a link with this look-up goes where the route says.
     fn goes_on_by(&self, lookup: LookupId) -> bool;
 
+    /// What counts the packets that got them.
+    #[inline(always)]
+    fn counter(&self) -> Option<CounterId> {
+        None
+    }
+
     /// Puts them before the packet of `len` bytes in a frame, or into it, and sends it to where it goes then. `None`: it is
     /// not so simple, and as it was.
     fn insert_fast(&self, env: &Env<'_, '_>, packet: &mut Packet, len: usize) -> Option<FastVerdict>;
@@ -33,6 +40,11 @@ impl Insert for Headend {
     #[inline(always)]
     fn goes_on_by(&self, lookup: LookupId) -> bool {
         self.via.lookup == lookup
+    }
+
+    #[inline(always)]
+    fn counter(&self) -> Option<CounterId> {
+        self.counter
     }
 
     #[inline(always)]
@@ -88,8 +100,7 @@ impl<I> Clone for Headers<'_, I> {
 impl<I> Copy for Headers<'_, I> {}
 
 impl<'v, 'a, A: Family, I: Insert> Rewrite<'v, 'a, A> for Headers<'v, I> {
-    /// Packets.
-    type Counts = u64;
+    type Counts = Count;
 
     #[inline(always)]
     fn for_leaf(self, env: &Env<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
@@ -102,15 +113,19 @@ impl<'v, 'a, A: Family, I: Insert> Rewrite<'v, 'a, A> for Headers<'v, I> {
         _: &mut Path<COUNT>,
         env: &Env<'v, 'a>,
         (packet, len): (&mut Packet, usize),
-        counts: &mut u64,
+        counts: &mut Count,
     ) -> Option<FastVerdict> {
         let out = self.0.insert_fast(env, packet, len)?;
-        *counts += 1;
+        counts.packets += 1;
+        counts.bytes += len as u64;
         Some(out)
     }
 
     #[inline(always)]
-    fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, counts: u64) {
-        path.totals.buffer_moves_avoided += counts;
+    fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, counts: Count) {
+        path.totals.buffer_moves_avoided += counts.packets;
+        if let Some(counter) = self.0.counter().filter(|_| COUNT && counts.packets > 0) {
+            path.counters.add(counter, counts);
+        }
     }
 }

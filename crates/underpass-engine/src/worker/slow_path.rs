@@ -440,8 +440,22 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Verdict {
         let room = usize::from(policy.room);
         match meta.encapsulate(id).and_then(|()| reserve_headroom(self, meta, room, trace)) {
-            Ok(()) => srv6::headend(view, meta, policy, trace),
-            Err(error) => Verdict::Refuse(error),
+            Ok(()) => {
+                let bytes = meta.packet.len();
+                let verdict = srv6::headend(view, meta, policy, trace);
+                match verdict {
+                    Verdict::Refuse(_) => self.count_error(policy.counter),
+                    _ => {
+                        self.count(policy.counter, bytes);
+                        meta.behaved(policy.counter, bytes);
+                    }
+                }
+                verdict
+            }
+            Err(error) => {
+                self.count_error(policy.counter);
+                Verdict::Refuse(error)
+            }
         }
     }
 

@@ -213,6 +213,7 @@ fn the_known_example_moves_once() {
         hmac_open: false,
         via: lab.via(1),
         link: underpass_engine::tables::LinkId(1),
+        counter: None,
         plain: None,
     };
     let action = lab.writer.add_action(Action::Headend(policy));

@@ -203,15 +203,20 @@ impl Lab {
             Behaviour::B6(self.policy(HeadendMode::Inline, &["::", "fd00:1::9"]).into()),
             Behaviour::B6Encaps(self.policy(HeadendMode::Encap, &["fd00:1::8", "fd00:1::9"]).into()),
         ];
+        let mut counters = Vec::new();
         for (i, mode) in
             [HeadendMode::Encap, HeadendMode::Inline, HeadendMode::L2Encap].into_iter().enumerate()
         {
-            let policy = self.policy(mode, &["fd00:1::8", "fd00:1::9"]);
+            let mut policy = self.policy(mode, &["fd00:1::8", "fd00:1::9"]);
+            policy.counter = Some(self.writer.add_counter());
+            counters.extend(policy.counter);
             let action = self.writer.add_action(Action::Headend(policy));
             self.writer.insert6(self.fib6, v6(&format!("2001:db8:e{i}::")), 48, action);
             self.writer.insert4(self.fib4, Ipv4Addr::new(10, 200 + i as u8, 0, 0), 16, action);
         }
-        behaviours.into_iter().enumerate().map(|(i, b)| self.sid(&format!("fc00::{:x}", i + 1), b)).collect()
+        let sids = behaviours.into_iter().zip(1..).map(|(b, i)| self.sid(&format!("fc00::{i:x}"), b));
+        counters.splice(0..0, sids);
+        counters
     }
 
     pub fn policy(&self, mode: HeadendMode, segments: &[&str]) -> Headend {
@@ -231,6 +236,7 @@ impl Lab {
             hmac_open: false,
             via: self.via(1),
             link: self.links[1],
+            counter: None,
             plain: None,
         }
     }

@@ -92,7 +92,7 @@ pub(super) mod stack {
     /// The counters of this processor.
     pub(in super::super) const COUNTERS: i16 = -184;
     /// The counter of the SID, and 1; 0: none.
-    pub(in super::super) const SID: i16 = -192;
+    pub(in super::super) const BEHAVIOUR: i16 = -192;
     /// Bytes of the packet, by its header.
     pub(in super::super) const LENGTH: i16 = -200;
     /// Where the packet inside begins in the frame.
@@ -280,7 +280,7 @@ impl Emit {
         self.count(R2, R4);
         let p = &mut self.p;
         let (uncounted, peer) = (p.label(), p.label());
-        p.load(Size::Double, R2, R10, stack::SID);
+        p.load(Size::Double, R2, R10, stack::BEHAVIOUR);
         p.jump_if(R2, When::Equal, 0, uncounted);
         p.compute(R2, Do::ShiftLeft, 5);
         p.compute(R2, Do::Add, OBJECTS.cast_signed() - 32);

@@ -50,7 +50,7 @@ impl Emit {
         p.copy(R6, R1);
         p.set(R1, 0);
         p.store(Size::Double, R10, stack::CAUSE, R1);
-        p.store(Size::Double, R10, stack::SID, R1);
+        p.store(Size::Double, R10, stack::BEHAVIOUR, R1);
         if self.hook == Hook::Tcx {
             p.load(Size::Word, R2, R6, crate::xdp::program::sk_buff::MARK);
             p.jump_if(R2, When::Equal, mark, self.miss);

@@ -17,9 +17,11 @@ const SRH_LEFT: i16 = SRH + 3;
 const SRH_LAST: i16 = SRH + 4;
 const SEGMENTS: i16 = SRH + 8;
 
+/// The counter of a SID's record, and of a headend's.
+const COUNTER: i16 = 4;
+
 /// A SID's record.
 const FLAVOURS: i16 = 1;
-const COUNTER: i16 = 4;
 const PLACE: i16 = 8;
 const SHIFT: i16 = 12;
 const BLOCK: i16 = 16;
@@ -48,8 +50,13 @@ impl Emit {
         p.load(Size::Word, R2, R8, LINK_LOOKUP);
         p.jump_if_register(R1, When::NotEqual, R2, action);
         p.here(any);
-        p.load(Size::Half, R1, R9, COUNTER);
-        p.store(Size::Double, R10, stack::SID, R1);
+        self.note_counter();
+    }
+
+    /// Notes the counter of a SID or a headend, whose record R9 leads to. Changes R1.
+    fn note_counter(&mut self) {
+        self.p.load(Size::Half, R1, R9, COUNTER);
+        self.p.store(Size::Double, R10, stack::BEHAVIOUR, R1);
     }
 
     /// End, End.X and End.T.
@@ -458,7 +465,9 @@ impl Emit {
         p.load(Size::Half, R4, R9, HEADER_LEN);
         p.jump_if(R4, When::Greater, LONGEST_HEADER as i32, action);
         p.store(Size::Double, R10, stack::AT, R4);
+        self.note_counter();
         // The length of the outer packet takes 16 bits.
+        let p = &mut self.p;
         p.load(Size::Double, R1, R10, stack::LENGTH);
         p.compute_with(R1, Do::Add, R4);
         p.jump_if(R1, When::Greater, 0xffff + i32::from(ip6::LEN), too_long);

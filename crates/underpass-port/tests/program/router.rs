@@ -357,9 +357,12 @@ impl Router {
                     csid => Csid::Next(csid),
                 }),
         });
-        let counter =
-            (random.below(3) > 0).then(|| self.counters[random.below(self.counters.len() as u64) as usize]);
+        let counter = self.counter(random);
         Endpoint { behaviour, flavours, counter, link: self.links[0] }
+    }
+
+    fn counter(&self, random: &mut Random) -> Option<CounterId> {
+        (random.below(3) > 0).then(|| self.counters[random.below(self.counters.len() as u64) as usize])
     }
 
     fn headend(&self, random: &mut Random) -> Headend {
@@ -384,7 +387,17 @@ impl Router {
         let room = (header.len() + 14 + if mode == HeadendMode::L2Encap { 14 } else { 0 }) as u16;
         let via = self.via(Ipv6Addr::UNSPECIFIED.into(), random);
         let via = Via { address: path[0].into(), ..via };
-        Headend { mode, header: header.into(), room, hmac_open: false, via, link: self.links[0], plain: None }
+        let counter = self.counter(random);
+        Headend {
+            mode,
+            header: header.into(),
+            room,
+            hmac_open: false,
+            via,
+            link: self.links[0],
+            counter,
+            plain: None,
+        }
     }
 }
 

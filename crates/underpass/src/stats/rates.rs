@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use underpass_daemon::live::{
-    LabelStats, MplsDeviceStats, MplsStats, PortStats, SidStats, Stats, Totals, WorkerStats,
+    LabelStats, MplsDeviceStats, MplsStats, PolicyStats, PortStats, SidStats, Stats, Totals, WorkerStats,
 };
 
 /// What the numbers of a table are.
@@ -81,6 +81,7 @@ macro_rules! counters {
 
 counters!(Totals: received, generated, sent, delivered, dropped, buffer_moves, buffer_moves_avoided);
 counters!(SidStats: packets, bytes, errors);
+counters!(PolicyStats: packets, bytes, errors);
 counters!(LabelStats: packets, bytes, errors);
 counters!(MplsDeviceStats: rx_packets, rx_bytes, rx_errors, rx_dropped, rx_noroute, tx_packets, tx_bytes, tx_errors);
 
@@ -127,6 +128,7 @@ impl Rates for Stats {
             ports: each(&self.ports, &last.ports, |port| port.index, seconds),
             workers: each(&self.workers, &last.workers, |worker| worker.number, seconds),
             sids: each(&self.sids, &last.sids, |sid| (sid.prefix.clone(), sid.table), seconds),
+            policies: each(&self.policies, &last.policies, |policy| policy.encap.clone(), seconds),
             mpls: each(&self.mpls, &last.mpls, |device| device.name.clone(), seconds),
             ..self.clone()
         };

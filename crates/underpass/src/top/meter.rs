@@ -82,6 +82,12 @@ fn counters(state: &State) -> BTreeMap<String, u64> {
         add(format!("{name} errors"), sid.errors);
         add(name, sid.packets);
     }
+    for policy in &state.stats.policies {
+        let name = format!("policy {}", policy.encap);
+        add(format!("{name} bytes"), policy.bytes);
+        add(format!("{name} errors"), policy.errors);
+        add(name, policy.packets);
+    }
     for label in &state.labels {
         let name = format!("label {}", label.label);
         add(format!("{name} bytes"), label.bytes);

@@ -58,7 +58,7 @@ pub fn tables(view: View, state: &State, meter: &Meter) -> Vec<Table> {
         }
         View::Ports => vec![ports(state, meter), port_drops(state, meter)],
         View::Drops => vec![drops(state, meter), port_drops(state, meter)],
-        View::Sids => vec![sids(state, meter)],
+        View::Sids => vec![sids(state, meter), policies(state, meter)],
         View::Labels => vec![labels(state, meter)],
         View::Tunnels => vec![tunnels(state, meter)],
         View::Queues => vec![queues(state, meter)],
@@ -229,6 +229,39 @@ fn sids(state: &State, meter: &Meter) -> Table {
         rows: rows.collect(),
         sorted_by: 2,
         empty: "there is no local SID; one without `count` shows no packets",
+    }
+}
+
+fn policies(state: &State, meter: &Meter) -> Table {
+    let policies = &state.stats.policies;
+    let rows = policies.iter().map(|policy| {
+        let name = format!("policy {}", policy.encap);
+        let errors = meter.rate(&format!("{name} errors"));
+        Row {
+            cells: vec![
+                Cell::text(policy.encap.trim_start_matches("seg6 mode ")),
+                Cell::Rate(meter.rate(&name)),
+                Cell::Bits(meter.rate(&format!("{name} bytes"))),
+                Cell::Spark(meter.history(&name)),
+                Cell::Rate(errors),
+                Cell::Count(policy.errors),
+            ],
+            alarm: errors.is_some_and(|rate| rate > 0),
+        }
+    });
+    Table {
+        title: titled("SRv6 policies", policies.len(), state.left_out.policies),
+        columns: vec![
+            left("policy", 0),
+            right("/s", 6),
+            right("bit/s", 6),
+            left("", 8),
+            right("err/s", 6),
+            right("errors", 6),
+        ],
+        rows: rows.collect(),
+        sorted_by: 1,
+        empty: "no route has segments",
     }
 }
 

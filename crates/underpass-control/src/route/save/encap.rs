@@ -83,7 +83,8 @@ fn segs_words(srh: &SegmentList, room: bool) -> Result<Words, String> {
     Ok(words)
 }
 
-fn seg6_words(seg6: &Seg6) -> Result<Words, String> {
+/// What `ip route` writes behind `encap`.
+pub(in crate::route) fn seg6_words(seg6: &Seg6) -> Result<Words, String> {
     let Seg6 { mode, srh } = seg6;
     let mode_word = match mode {
         Mode::Inline => "inline",
