@@ -98,7 +98,7 @@ def only(difference):
 
 
 def address_pair(header):
-    """Source and destination of an IPv6 header as they are on the wire."""
+    """Source and destination of an IP header as they are on the wire."""
     return b"".join(ipaddress.ip_address(header[end]).packed for end in ("src", "dst"))
 
 
@@ -212,16 +212,21 @@ def no_way_back(case, facts, difference, here):
 
 @purpose("The sender hears that there is no way to the far end")
 def told_through_filters(case, facts, difference, here):
-    # The message passes a port's filter, which sends it into a tunnel: all of these count it.
+    # The message passes a port's filter, which sends it into a tunnel, or the way to the sender is a tunnel, from which nothing
+    # may arrive either: all of these count it.
     unsaid = sum(here.get("drops", {}).get(reason, 0) for reason in ("neighbour-unresolved", "no-route"))
-    if not unsaid or not any(re.search(r"filter add dev p\d egress .*mirred egress (redirect|mirror) dev tun", line) for line in facts.lines):
+    if not unsaid:
         return False
+    redirected = any(re.search(r"filter add dev p\d egress .*mirred egress (redirect|mirror) dev tun", line) for line in facts.lines)
     packets = []
     for layers in tried(case, difference):
-        outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
-        if outer and facts.leads(outer["dst"], r" dev tun\d"):
-            told = 48 + min(40 + outer["len"], 1232) if "hops" in outer else 28 + min(outer["len"], 548)
-            packets.append((told, told + 14))
+        # It may have come out of a tunnel, or of a SID.
+        sizes = []
+        for values in (values for name, values in layers[1:] if name in ("ip4", "ip6")):
+            if facts.leads(values["dst"], r" dev tun\d") and (redirected or facts.leads(values["src"], r" dev tun\d")):
+                told = 48 + min(40 + values["len"], 1232) if "hops" in values else 28 + min(values["len"], 548)
+                sizes += [told, told + 14]
+        packets += [sizes] if sizes else []
     return counts_more(difference, packets)
 
 
@@ -1339,7 +1344,10 @@ def malformed_in_vrf(case, facts, difference, here):
             at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
             if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
                 below.append(frame[at + 4 :])
-    # Linux sends it on, its hop limit lowered, or into a tunnel.
+    # Linux sends it on, its hop limit lowered, or into a tunnel, or says that it is too long for that.
+    told = len(a) == 1 and error(a[0])
+    if told and told[:3] in ((6, 2, 0), (4, 3, 4)):
+        return any(packet[8:40] == address_pair(told[3][0][1]) if told[0] == 6 else packet[12:20] == address_pair(told[3][0][1]) for packet in below)
     inside = lambda f: facts.tunnels and any(len(packet) > 28 and packet[20:] in f for packet in below)
     return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) or inside(f) for f in a)
 
@@ -1442,7 +1450,7 @@ def told_of_labels(case, facts, difference, here):
     # Its destination may have been the segment that a SID has made it.
     came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for _, _, frame in case["packets"] for packet in [bytes.fromhex(frame)])
     labels = [n for n in (4, 8, 12) if len(quoted) >= n + 40 and came(quoted[n + 8 : n + 40])]
-    return bool(labels) and len(quoted) > 52 and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
+    return bool(labels) and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -1645,6 +1653,27 @@ def chosen(case, facts, difference, here):
 def mirrored_later(case, facts, difference, here):
     a, b = difference.more.get("there"), difference.more.get("here")
     return difference.kind.startswith("packets in another order") and any("mirred" in line and "mirror" in line for line in facts.lines) and difference.more.get("same", False)
+
+
+@purpose("A mirrored packet leaves behind what it is a copy of")
+def error_mirrored(case, facts, difference, here):
+    # Into the tunnel that it is about. In Linux the copy goes in before the tunnel knows of an error, and the sender of the next
+    # packet hears of it; here the copy is the next.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((3, 1), (1, 3)):
+        return False
+    for line in facts.lines:
+        mirrored = re.search(r"filter add dev (p\d) ingress .*mirred egress mirror dev (tun\d)", line)
+        made = mirrored and next((line for line in facts.lines if f"link add {mirrored[2]} " in line), "")
+        ends = made and [re.search(rf" {end} (\S+)", made) for end in ("local", "remote")]
+        if not made or None in ends or not facts.leads(told[3][0][1]["dst"], rf" dev {mirrored[2]}\b"):
+            continue
+        for _, port, frame in case["packets"]:
+            came = f"p{port}" == mirrored[1] and error(bytes.fromhex(frame))
+            if came and [came[3][0][1]["src"], came[3][0][1]["dst"]] == [end[1] for end in ends]:
+                return True
+    return False
 
 
 def rounds(case):
@@ -1869,6 +1898,33 @@ def sent_and_dropped(case, facts, difference, here):
     return 0 < more <= {"stats64.tx.packets": dropped, "stats64.tx.bytes": 1500 * dropped}.get(key, 0)
 
 
+@purpose("Every fragment is classified")
+def behind_dropped_fragments(case, facts, difference, here):
+    # Of what is cut here, as where no filters are, the fragments behind the first. Of what came as a fragment none.
+    came = {fragment_of(layers) for layers in tried(case, difference)}
+    cut = [bytes.fromhex(frame) for _, _, frame in here.get("unfiltered", [])]
+    # An action may have put a label on each, which a filter counts.
+    label = 4 if any(re.search(r"egress .*action mpls push", line) for line in facts.lines) else 0
+    packets = [(len(frame), len(frame) - 14, len(frame) + label) for frame in cut if (found := fragment_of(describe.layers(frame))) and found[0] and found not in came]
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-|police|mirred-loop", reason))
+    return bool(packets) and dropped > 0 and counts_more(difference, packets)
+
+
+def fragment_of(layers):
+    """(offset, source, destination, identification) of the outermost IP header if it is that of a fragment."""
+    for name, values in layers:
+        if name == "ip4":
+            ends = values["src"], values["dst"]
+            return (int(values["frag"], 16) & 0x1FFF, *ends, values["id"]) if int(values["frag"], 16) & 0x3FFF else None
+        if name == "ip6":
+            ends = values["src"], values["dst"]
+        if name == "frag6":
+            return int(values["offset"], 16) & ~7, *ends, values["id"]
+        if name not in ("eth", "vlan", "mpls", "ip6", "hbh", "routing", "dstopt"):
+            return None
+    return None
+
+
 @purpose("A qdisc counts a packet as long as it is when it comes")
 def edited(case, facts, difference, here):
     # By four bytes for each label that an action at egress of the same device has put on or taken off.
@@ -2005,7 +2061,7 @@ def lost_behind(case, facts, difference, here):
     return lost_elsewhere(difference, found)
 
 
-@purpose("Nobody hears of a truncated packet that a filter sends into a tunnel of frames and that is too long for it")
+@purpose("Nobody hears of a truncated packet that a filter sends into a tunnel and that is too long for it")
 def truncated_into_tunnel(case, facts, difference, here):
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
@@ -2013,8 +2069,7 @@ def truncated_into_tunnel(case, facts, difference, here):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
     cut = any(frame[12:14] == b"\x86\xdd" and len(frame) - 54 < told[3][0][1]["len"] and frame[22:54] == address_pair(told[3][0][1]) for frame in came)
-    taps = [name for name, kind in facts.tunnels.items() if kind.endswith("tap")]
-    return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in taps for line in facts.lines)
+    return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in facts.tunnels for line in facts.lines)
 
 
 @purpose("A timestamp option is written once")
@@ -2416,6 +2471,7 @@ def without(case, there, here, found, unfiltered=None):
     messages = []
     if unfiltered:
         open_there, open_here = unfiltered
+        here = {**here, "unfiltered": open_here["out"]}
         kept, here = here, {**open_here, "noise": compare.noise_of(open_there), "linux": open_there["out"]}
         messages = taken(case, unfiltered, explains)
         here = kept
