@@ -371,6 +371,8 @@ def to_nh4(case, facts, difference, here):
     came = [
         values for layers in tried(case, difference)
         if any("End.DX4" in facts.sids.get(to, "") for name, v in layers for to in ([v["dst"]] if name == "ip6" else segments(v) if name == "routing" and v["type"] == 4 else []))
+        # Or by a policy.
+        or any("End.DX4" in action and name == "ip4" and facts.leads(v["dst"], rf"encap seg6 .*segs \S*{re.escape(sid)}\b") for name, v in layers for sid, action in facts.sids.items())
         for name, values in layers if name == "ip4"
     ]
     known = lambda ip: any((ip["src"], ip["dst"], ip["id"]) == (one["src"], one["dst"], one["id"]) for one in came)
@@ -1136,14 +1138,17 @@ def remembered(case, facts, difference, here):
 
 @purpose("A route with segments leads each packet by its own link")
 def remembered_unanswered(case, facts, difference, here):
-    # By a rule with its name; where Linux has sent another by the route nobody answers for the next hop.
+    # By a rule with its name, or by its VRF; where Linux has sent another by the route nobody answers for the next hop.
     frame = only(difference)
     layers = describe.layers(frame) if frame else []
-    if len(layers) < 3 or layers[1][0] != "ip6" or not any(" rule add " in line and " iif " in line for line in facts.lines):
+    # The outer packet may have gone into a tunnel, where it is let out of the VRF.
+    at = next((n for n, (name, _) in enumerate(layers[:-1]) if name == "ip6" and layers[n + 1][0] == "routing"), 1)
+    bound = "vrf" in facts.tunnels.values() or any(" rule add " in line and " iif " in line for line in facts.lines)
+    if len(layers) < at + 2 or layers[at][0] != "ip6" or not bound:
         return False
-    ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and layers[1][1]["dst"] in line]
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and layers[at][1]["dst"] in line]
     led = lambda came: any(ipaddress.ip_address(values["dst"]) in net for name, values in came if name in ("ip4", "ip6") for net in ways)
-    return led(layers[2:]) and any(led(came) for came in before(case, difference))
+    return led(layers[at + 1 :]) and any(led(came) for came in before(case, difference))
 
 
 @purpose("A route with segments leads each packet by its own link")
@@ -1227,7 +1232,9 @@ def by_the_same_link(case, facts, difference, here):
 
     def device(line):
         by, nhid = (re.search(rf" {word} (\S+)", line) for word in ("dev", "nhid"))
-        return by[1] if by else objects.get(nhid[1]) if nhid else None
+        # Without one it is that of the gateway.
+        near = re.search(r" via 2001:db8:(\d)::", line)
+        return by[1] if by else objects.get(nhid[1]) if nhid else near and f"p{near[1]}"
 
     for goal in goals:
         routes = {}
@@ -1458,6 +1465,9 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
+    # At a SID of the router's own the outer header comes off again.
+    if b[14:] == a and any("End.DX2" in action for action in facts.sids.values()):
+        return True
     return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(dstopt/|routing/|udp/|gre/|eth/)*)+eth", describe.chain(b)) is not None
 
 
@@ -1582,6 +1592,17 @@ def advanced_in_place(case, facts, difference, here):
     of = changed(a, b) or set()
     left = [next((values["left"] for name, values in describe.layers(frame) if name == "routing"), None) for frame in (a, b)]
     return "routing.left" in of and of <= {"routing.left", "ip6.dst"} and left[0] == left[1] - 1
+
+
+@purpose("A mirrored packet is sent as it was")
+def advanced_and_lost(case, facts, difference, here):
+    # Of the two the second, of which the SRH that a SID has advanced for the first is at a segment that leads nowhere.
+    if difference.kind.split(" [")[0] != "packets in another order or number" or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    slot, port = difference.more["slot"], difference.more["port"]
+    there, ours = ([frame for at, by, frame in here[side] if (at, by) == (slot, port)] for side in ("linux", "out"))
+    at_sid = lambda layers: any(name == "ip6" and values["dst"] in facts.sids and below == "routing" and routing["left"] > 0 for (name, values), (below, routing) in zip(layers, layers[1:]))
+    return len(ours) == len(there) + 1 and set(ours) == set(there) and any(map(at_sid, inputs(difference)))
 
 
 @purpose("A mirrored packet is sent as it was")

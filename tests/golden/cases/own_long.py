@@ -325,3 +325,52 @@ for name, kind in INTO.items():
         ],
         [("IPv4", ether(ip4("10.7.0.1") / udp())), ("IPv6", ether(ip6("2001:db8:7::1") / udp())), ("IPv4, DF, long", ether(ip4("10.7.0.1", flags="DF") / udp(1480 - 28)))],
     )
+
+# Rules that what is inside would match, and the outer packet does not: the errors of both.
+for name, (kind, outer) in {
+    "ipip": ("type ipip local 198.51.100.1 remote 198.51.100.2", lambda inner: IP(src="198.51.100.1", dst="198.51.100.2", id=9) / inner),
+    "gre": ("type gre local 198.51.100.1 remote 198.51.100.2", lambda inner: IP(src="198.51.100.1", dst="198.51.100.2", id=9, proto=47) / Raw(b"\0\0\x08\0" + bytes(inner))),
+    "ip6tnl": ("type ip6tnl mode any local 2001:db8:2::1 remote 2001:db8:2::2", lambda inner: IPv6(src="2001:db8:2::1", dst="2001:db8:2::2") / inner),
+    "ip6gre": ("type ip6gre local 2001:db8:2::1 remote 2001:db8:2::2", lambda inner: IPv6(src="2001:db8:2::1", dst="2001:db8:2::2", nh=47) / Raw(b"\0\0\x08\0" + bytes(inner))),
+}.items():
+    six = name.startswith("ip6")
+    error = IPv6(src="2001:db8:2::9", dst="2001:db8:2::1") / ICMPv6DestUnreach(code=3) if six else IP(src="198.51.100.3", dst="198.51.100.1", id=7) / ICMP(type=3, code=1)
+    Case(
+        f"tunnel/reports-rule-{name}",
+        f"What did not arrive at the other end of a tunnel, {name}, is told behind rules by the TOS that the packets inside have.",
+        BASE
+        + [
+            f"ip link add tun1 {kind}",
+            *([] if name == "gre" else ["ip link set tun1 addrgenmode none"]),
+            "ip link set tun1 up",
+            "ip route add 10.7.0.0/16 dev tun1",
+            "ip -6 rule add iif lo tos 0x10 blackhole" if six else "ip rule add iif lo tos 0x10 blackhole",
+        ],
+        [
+            one
+            for tos in (0, 16)
+            for one in [("did not arrive", "p1", FROM_ROUTER / error / Raw(bytes(outer(ip4("10.7.0.1") / udp(100))))), (f"TOS {tos}", ether(IP(src="192.0.2.1", dst="10.7.0.1", tos=tos, id=7) / udp()))]
+        ],
+        links=False,
+    )
+# The errors about what a filter has sent into a tunnel, which meet that filter on their way or not.
+Case(
+    "qos/redirected-reported",
+    "What did not arrive at the other end of a tunnel that a filter sends packets into is told through no filter that sends it there.",
+    BASE
+    + [
+        "ip link add tun1 type gre local 198.51.100.1 remote 198.51.100.2",
+        "ip link set tun1 up",
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 egress protocol ipv6 matchall action mirred egress redirect dev tun1",
+    ],
+    [
+        one
+        for source in ("2001:db8:5::5", "2001:db8:6::6")
+        for one in [
+            ("did not arrive", "p1", FROM_ROUTER / IP(src="198.51.100.3", dst="198.51.100.1", id=7) / ICMP(type=3, code=1) / IP(src="198.51.100.1", dst="198.51.100.2", id=9, proto=47) / Raw(b"\0\0\x08\0" + bytes(ip4("10.7.0.1") / udp(100)))),
+            (f"from {source}", ether(ip6("2001:db8:5::9", src=source) / udp())),
+        ]
+    ],
+    links=False,
+)

@@ -56,7 +56,9 @@ pub(super) fn usable(router: &Router, family: Family, id: InfoId, flow: &Flow) -
         return None;
     }
     if type_error(info.kind).is_some() || info.reject || blackhole_object(router, info) {
-        return Some(0);
+        // Linux: `rt6_device_match`, `rt6_score_route`: its device is the loopback device, which is another one than is asked for.
+        let elsewhere = family == Family::V6 && flow.oif > 1 && !flow.prefers;
+        return (!elsewhere).then_some(0);
     }
     let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || flow.prefers || hop.oif == flow.oif);
     ways_of(router, info).iter().position(fits)

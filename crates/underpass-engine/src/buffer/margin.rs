@@ -167,9 +167,23 @@ impl Packet {
         }
     }
 
-    /// A packet of the router's own has taken its place, which is watched as it was: nothing else goes along with it.
+    /// A packet of the router's own has taken its place, which is watched as it was, and made within the redirections that have
+    /// led it here: Linux counts those that it is in, of whatever packet. Nothing else goes along with it.
     pub fn untag(&mut self) {
-        self.set_tag(Tag { trace: self.tag().trace, received_by: NO_LINK, ..Tag::default() });
+        let Tag { trace, nested, through, .. } = self.tag();
+        self.set_tag(Tag { trace, nested: nested & 0xF0, through, received_by: NO_LINK, ..Tag::default() });
+    }
+
+    /// Is in no redirection any more.
+    pub(crate) fn leave_redirections(&mut self) {
+        let Tag { nested, through, .. } = Tag::default();
+        self.set_tag(Tag { nested, through, ..self.tag() });
+    }
+
+    /// Is in the redirections that another packet is in.
+    pub(crate) fn redirected_as(&mut self, other: &Self) {
+        let Tag { nested, through, .. } = other.tag();
+        self.set_tag(Tag { nested, through, ..self.tag() });
     }
 
     /// Loses the parameters that `tunnel_key` has given to it: the routes say where it goes on.

@@ -185,6 +185,10 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         set_source(&mut meta.packet, source);
     }
     meta.packet.clear_offload();
+    if reason == DropReason::NeighbourUnresolved {
+        // Linux tells it when it has waited for the neighbour.
+        meta.packet.leave_redirections();
+    }
     meta.packet.untag();
     path.count_drop(meta, reason);
     trace.step(Event::Icmp(kind, code, reason), &meta.packet);

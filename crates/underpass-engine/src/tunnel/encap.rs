@@ -461,12 +461,6 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
             _ => Verdict::drop(reason),
         };
     }
-    if tunnel.sequence.has_failed()
-        && comes_through(view, (&meta.packet, at), (id, tunnel, inside), remote)
-        && tunnel.sequence.notifies(view.now)
-    {
-        notify_unreachable(path, view, meta, tunnel.link, trace);
-    }
     let len = meta.packet.len();
     let went_in = len.saturating_sub(heir.0);
     // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
@@ -486,6 +480,13 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     path.identification = path.identification.wrapping_add(1);
     let written =
         push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), path.identification);
+    if tunnel.sequence.has_failed()
+        && let Ok((outer, _)) = written
+        && comes_through(view, (&meta.packet, outer + at), (id, tunnel, inside), remote)
+        && tunnel.sequence.notifies(view.now)
+    {
+        notify_unreachable(path, view, (meta, outer), tunnel.link, trace);
+    }
     let lowered = written.and_then(|(outer, sequence)| match limit {
         Some((_, limit)) => Ok((outer + limit::set(&mut meta.packet, limit - 1)?, sequence)),
         None => Ok((outer, sequence)),
@@ -534,18 +535,21 @@ pub(super) fn count_refused<const COUNT: bool>(path: &Path<COUNT>, tunnel: &Stor
     path.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
 }
 
-/// Sends an error to the sender of a packet, as one before has not arrived; it goes on itself. Linux: `dst_link_failure`.
+/// Sends an error to the sender of a packet, which is behind the outer header now, as one before has not arrived; it goes on
+/// itself. Linux: `dst_link_failure`.
 #[cold]
 fn notify_unreachable<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    meta: &PacketMeta,
+    (meta, outer): (&PacketMeta, usize),
     tunnel: LinkId,
     trace: &mut T,
 ) {
-    let Some(mut copy) = path.pool.take_for(meta.packet.len()) else { return };
-    copy.bytes_mut().copy_from_slice(meta.packet.bytes());
+    let inner = meta.packet.bytes().get(outer..).unwrap_or_default();
+    let Some(mut copy) = path.pool.take_for(inner.len()) else { return };
+    copy.bytes_mut().copy_from_slice(inner);
     copy.trace_as(&meta.packet);
+    copy.redirected_as(&meta.packet);
     path.totals.generated += 1;
     let at = copy.headroom();
     let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);

@@ -48,7 +48,7 @@ fn is_cut(tunnel: &StoredTunnel, mtu: u32) -> bool {
 /// Least MTU of an IPv4 link, RFC 791.
 const LEAST_MTU4: u32 = 68;
 
-/// Whether a packet, whose IP header is at `at`, comes through to where the outer one leaves: there is a way, not by the tunnel
+/// Whether an outer packet, with an IP header at `at` inside, comes through to where it leaves: there is a way, not by the tunnel
 /// itself, and it is not too long for it, as far as that is known. Linux looks at these before it sends errors.
 #[cold]
 pub(crate) fn comes_through(
