@@ -349,7 +349,7 @@ for name, (kind, outer) in {
         [
             one
             for tos in (0, 16)
-            for one in [("did not arrive", "p1", FROM_ROUTER / error / Raw(bytes(outer(ip4("10.7.0.1") / udp(100))))), (f"TOS {tos}", ether(IP(src="192.0.2.1", dst="10.7.0.1", tos=tos, id=7) / udp()))]
+            for one in [("did not arrive", "p1", FROM_ROUTER / error / Raw(bytes(outer(ip4("10.7.0.1") / udp(100))))), (f"TOS {tos}", ether(IP(src=SOURCE4, dst="10.7.0.1", tos=tos, id=7) / udp()))]
         ],
         links=False,
     )
