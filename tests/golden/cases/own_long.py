@@ -337,20 +337,21 @@ for name, (kind, outer) in {
     error = IPv6(src="2001:db8:2::9", dst="2001:db8:2::1") / ICMPv6DestUnreach(code=3) if six else IP(src="198.51.100.3", dst="198.51.100.1", id=7) / ICMP(type=3, code=1)
     Case(
         f"tunnel/reports-rule-{name}",
-        f"What did not arrive at the other end of a tunnel, {name}, is told behind rules by the TOS that the packets inside have.",
+        f"What did not arrive at the other end of a tunnel, {name}, is told behind rules by the TOS, or the source, that the packets inside have.",
         BASE
         + [
             f"ip link add tun1 {kind}",
             *([] if name == "gre" else ["ip link set tun1 addrgenmode none"]),
             "ip link set tun1 up",
             "ip route add 10.7.0.0/16 dev tun1",
-            "ip -6 rule add iif lo tos 0x10 blackhole" if six else "ip rule add iif lo tos 0x10 blackhole",
+            "ip -6 rule add iif lo tos 0xb8 blackhole" if six else f"ip rule add iif lo from {SOURCE4} blackhole",
         ],
         [
             one
-            for tos in (0, 16)
+            for tos in (0, 0xB8)
             for one in [("did not arrive", "p1", FROM_ROUTER / error / Raw(bytes(outer(ip4("10.7.0.1") / udp(100))))), (f"TOS {tos}", ether(IP(src=SOURCE4, dst="10.7.0.1", tos=tos, id=7) / udp()))]
         ],
+        remembers=True,
         links=False,
     )
 # The errors about what a filter has sent into a tunnel, which meet that filter on their way or not.
@@ -372,5 +373,6 @@ Case(
             (f"from {source}", ether(ip6("2001:db8:5::9", src=source) / udp())),
         ]
     ],
+    remembers=True,
     links=False,
 )

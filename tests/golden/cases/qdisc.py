@@ -63,6 +63,14 @@ queues(
     ["tc qdisc add dev p1 root handle 1: fq_codel", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress redirect dev p1"],
     sized(300, 28),
 )
+for kind in ("redirect", "mirror"):
+    queues(
+        f"prio-{kind}-to-itself",
+        f"prio: of what a filter has sent by the same link ({kind}) the qdisc takes nothing, as it is about to take a packet.",
+        ["tc qdisc add dev p1 root handle 1: prio", f"tc filter add dev p1 parent 1: protocol ip matchall action mirred egress {kind} dev p1"],
+        sized(300, 28) + [("IPv6", ip6() / udp())],
+        shows=(ROOT, "tc -s filter show dev p1 parent 1:"),
+    )
 queues(
     "prio-filters",
     "prio: filters lead to bands.",

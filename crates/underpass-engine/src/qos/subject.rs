@@ -97,6 +97,8 @@ pub(crate) struct Place {
     pub(crate) mac: [u8; 6],
     /// Whether packets come in there.
     pub(crate) ingress: bool,
+    /// Whether it is the qdisc, which is about to take them.
+    pub(crate) queues: bool,
     /// The link that they came in by, and its interface index.
     pub(crate) received_by: Option<(LinkId, u32)>,
     /// What has redirected them.
@@ -328,6 +330,7 @@ pub(crate) mod tests {
         ifindex: 5,
         mac: [2, 0, 0, 0, 0, 1],
         ingress: true,
+        queues: false,
         received_by: Some((LinkId(1), 5)),
         nest: Nest { depth: 0, received: 0, links: [None; 4] },
         bare: false,

@@ -144,6 +144,11 @@ fn send_redirected<const COUNT: bool, T: Trace>(
         return None;
     }
     match link.root {
+        // Linux: a qdisc that is about to take a packet takes no other meanwhile, `__dev_xmit_skb`.
+        Some(_) if from.queues && from.link == to => {
+            path.counters.add_tc_refused(counter, 0, 1);
+            path.drop(packet, DropReason::MirredLoop, trace);
+        }
         // Right away, to know whether it has room.
         Some(root) => {
             // Its filters may redirect it once more, to this very link: they are to know how often it was.

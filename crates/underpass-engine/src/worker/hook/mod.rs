@@ -47,6 +47,7 @@ pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, received_by: Opti
         ifindex,
         mac,
         ingress,
+        queues: false,
         received_by,
         nest: Nest::default(),
         bare: false,

@@ -59,7 +59,8 @@ impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
         let Some(known) = view.link(*link) else { return Class::None };
         let Some(packet) = item.packet.take() else { return Class::Shot };
         let bare = packet.tag().headless != 0;
-        let place = qos::Place { bare, ..place_of(*link, known, false, path.hooks.received_by) };
+        let known = place_of(*link, known, false, path.hooks.received_by);
+        let place = qos::Place { bare, queues: true, ..known };
         match classify_at_hook(path, view, hook, packet, &place, *trace) {
             Classified::On(packet, class) => {
                 item.put_back(packet);
