@@ -2508,6 +2508,9 @@ def without(case, there, here, found, unfiltered=None):
         here = {**here, "unfiltered": open_here["out"]}
         kept, here = here, {**open_here, "noise": compare.noise_of(open_there), "linux": open_there["out"]}
         messages = taken(case, unfiltered, explains)
+        if any(re.search(r"filter add dev (\S+) egress .*mirred egress (redirect|mirror) dev \1\b", line) for line in facts.lines):
+            # What a filter sends to where it has come from, that sees once more.
+            messages += messages
         here = kept
     for difference in found:
         headings = [explains(once(difference))]
