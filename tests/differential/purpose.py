@@ -314,7 +314,8 @@ def sent_by_itself(case, facts, difference, here):
     if not at or at[1] not in gre or None in sent or sent[0].groups()[1:] != sent[1].groups()[1:]:
         return False
     more = int(sent[0][1]) - int(sent[1][1])
-    return 24 * int(sent[0][2]) <= more <= 60 * int(sent[0][2])
+    # An IPv4 or IPv6 header, GRE, and those of UDP and GUE.
+    return 24 * int(sent[0][2]) <= more <= (40 + 16 + 8 + 4) * int(sent[0][2])
 
 
 @purpose("With GRE and no remote address nothing is sent")
