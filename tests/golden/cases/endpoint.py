@@ -935,3 +935,17 @@ Case(
         ]
     ],
 )
+Case(
+    "endpoint/throw",
+    "SIDs and their neighbours behind a table that throws all.",
+    sid("End.X nh6 2001:db8:2::3")
+    + [
+        "ip -6 route add fc00:a::2/128 encap seg6local action End.DX6 nh6 2001:db8:2::3 count dev p0",
+        "ip -6 rule add table 201 pref 100",
+        "ip -6 route add throw default table 201",
+    ],
+    [
+        ("End.X", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6))),
+        ("End.DX6", ether(ip6("fc00:a::2", nh=41) / INNER6)),
+    ],
+)

@@ -39,16 +39,10 @@ pub(crate) fn look_slow<const COUNT: bool, T: Trace>(
     if !meta.look_up_again(id) {
         return Verdict::drop(DropReason::Loop);
     }
-    let target = match meta.extra.slow {
-        Slow::Target4 => Some(meta.target4.into()),
-        Slow::Target6 => Some(meta.target6.into()),
-        Slow::Throw => destination(meta.packet.bytes()),
+    let address: IpAddr = match meta.extra.slow {
+        Slow::Target4 => meta.target4.into(),
+        Slow::Target6 => meta.target6.into(),
     };
-    let Some(address) = target else { return Verdict::drop(DropReason::NoRoute) };
-    match address {
-        IpAddr::V4(address) => meta.target4 = address,
-        IpAddr::V6(address) => meta.target6 = address,
-    }
     let Some(mut selectors) = Selectors::read(meta.packet.bytes(), address, meta.extra.mark) else {
         return Verdict::drop(DropReason::NoRoute);
     };
@@ -152,13 +146,6 @@ pub(crate) fn has_address6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> 
 /// Whether a packet is forwarded where it is looked up by `address`.
 pub(crate) fn leads(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> bool {
     action_at(view, packet, id, address).is_some_and(|action| !matches!(action, Action::Discard(_)))
-}
-
-fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        6 => Some(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
-        _ => Some(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
-    }
 }
 
 fn in_fib4(view: &View<'_>, fib: Fib4Id, address: IpAddr) -> Option<ActionId> {

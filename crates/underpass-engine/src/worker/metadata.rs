@@ -17,8 +17,6 @@ pub(crate) enum Slow {
     Target4,
     /// Look [`PacketMeta::target6`] up.
     Target6,
-    /// Look the packet's destination up again, past `throw` routes.
-    Throw,
 }
 
 /// A packet on the slow path, from its layer-3 header on.
@@ -158,7 +156,7 @@ impl ExtraMeta {
             growth: 0,
             inside: 0,
             labels: 0,
-            slow: Slow::Throw,
+            slow: Slow::Target6,
             argument: 0,
             mark: 0,
             instance,

@@ -470,8 +470,10 @@ impl<const COUNT: bool> Path<COUNT> {
             Discard::Unreachable => Verdict::error(DropReason::Unreachable, IcmpError::Unreachable),
             Discard::Prohibit => Verdict::error(DropReason::Prohibited, IcmpError::Prohibited),
             Discard::Throw => {
-                let lookup = meta.extra.looked_in;
-                Verdict::slow(meta, lookup, Slow::Throw)
+                // On with what was looked up, which at a SID may be another address than the packet's destination.
+                let is_ipv6 = meta.packet.bytes().first().is_some_and(|first| first >> 4 == 6);
+                let what = if is_ipv6 { Slow::Target6 } else { Slow::Target4 };
+                Verdict::slow(meta, meta.extra.looked_in, what)
             }
         }
     }
