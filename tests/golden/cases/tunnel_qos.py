@@ -661,6 +661,22 @@ case(
     ],
     [],
 )
+for kind, local in [("ipip", "198.51.100.1"), ("sit", "198.51.100.1"), ("ip6tnl", "2001:db8:2::1")]:
+    case(
+        f"{kind}/redirect-no-remote",
+        f"{kind} without a remote address: what is redirected into it before it is routed goes nowhere, but by a prefix of 6rd.",
+        kind,
+        (["ip tunnel 6rd dev tun1 6rd-prefix 2001:db8::/32"] if kind == "sit" else [])
+        + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress redirect dev tun1"],
+        [
+            ("IPv4", "p0", ether(ip4() / udp())),
+            ("IPv6", "p0", ether(ip6("fc00:b::9") / udp())),
+            ("6rd", "p0", ether(ip6("2001:db8:cb00:71c8::9") / udp())),
+            ("an IPv4-compatible address", "p0", ether(ip6("::203.0.113.200") / udp())),
+        ],
+        [],
+        ends=f"local {local}",
+    )
 for kind in ["gre", "ip6gre"]:
     case(
         f"no-ends/{kind}",

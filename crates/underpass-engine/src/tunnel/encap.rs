@@ -421,7 +421,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     if let Err(error) = meta.encapsulate_again().and_then(|()| reserve_headroom(path, meta, room, trace)) {
         return refuse_out(path, tunnel, error.reason());
     }
-    let Some(remote) = end.or_else(|| remote_of(tunnel, meta.packet.bytes())) else {
+    let Some(remote) = end.or_else(|| remote_of(tunnel, meta.packet.bytes(), meta.extra.unrouted)) else {
         let external = tunnel.config.role == TunnelRole::External;
         // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
         let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
@@ -431,14 +431,15 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         } else if !bare || !tunnel.config.local.is_unspecified() {
             count_refused(path, tunnel);
         }
-        // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
+        // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone, and both by its route.
         let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
         let tells = match tunnel.kind {
             TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
             kind => kind.is_over_ipv6() || six,
         };
         answered_by(view, meta, tunnel.link);
-        return match tells && !external && is_ip(meta.packet.bytes(), inside) {
+        let routed = !external && !meta.extra.unrouted;
+        return match tells && routed && is_ip(meta.packet.bytes(), inside) {
             true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
             false => Verdict::drop(DropReason::TunnelRemote),
         };

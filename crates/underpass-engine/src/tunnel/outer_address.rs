@@ -17,11 +17,15 @@ pub(super) fn lacks_ends(tunnel: &StoredTunnel) -> bool {
     plain && tunnel.config.remote.is_unspecified() && tunnel.config.local.is_unspecified()
 }
 
-/// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says.
-pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
+/// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says. Of one that is `unrouted` only
+/// a prefix of 6rd says it: Linux asks `skb_dst` for the neighbour, which what a filter sends here has not.
+pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8], unrouted: bool) -> Option<IpAddr> {
     let remote = tunnel.config.remote;
     if !remote.is_unspecified() {
         return Some(remote);
+    }
+    if unrouted && tunnel.config.sixrd.is_none() {
+        return None;
     }
     let destination = match packet.first()? >> 4 {
         // Only a route could say.
@@ -34,11 +38,11 @@ pub(super) fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> 
         _ => return None,
     };
     match (tunnel.kind.is_over_ipv6(), destination) {
-        (false, IpAddr::V4(_)) | (true, IpAddr::V6(_)) => Some(destination),
+        (false, IpAddr::V4(_)) | (true, IpAddr::V6(_)) => (!unrouted).then_some(destination),
         (false, IpAddr::V6(destination)) => {
             let mapped = tunnel.config.sixrd.and_then(|sixrd| sixrd.embedded(destination));
-            let address =
-                mapped.filter(|address| !address.is_unspecified()).or_else(|| compatible(destination))?;
+            let mapped = mapped.filter(|address| !address.is_unspecified());
+            let address = mapped.or_else(|| compatible(destination).filter(|_| !unrouted))?;
             Some(address.into())
         }
         (true, IpAddr::V4(_)) => None,
