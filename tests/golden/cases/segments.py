@@ -178,3 +178,20 @@ for what, filters in [
         shows=("tc -s filter show dev p0 ingress", "tc -s qdisc show dev p0"),
         links=False,
     )
+Case(
+    "segments/filter-sends",
+    "What was in a packet for one of the router's own segments is mirrored and redirected with all that it came in with, but into a tunnel of packets.",
+    ON
+    + [
+        "ip link add tun1 type ipip local 198.51.100.1 remote 203.0.113.129",
+        "ip link set tun1 up",
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol ip prio 1 flower ip_proto udp action mirred egress mirror dev p1 pipe action mirred egress redirect dev tun1",
+        "tc filter add dev p0 ingress protocol ipv6 prio 2 flower dst_ip 2001:db8:6::/48 action mirred egress redirect dev p1",
+    ],
+    [
+        ("IPv6 inside", ether(at([NEXT, OWN], 0, INNER6))),
+        ("IPv4 inside", ether(at([NEXT, OWN], 0, INNER4))),
+        ("IPv4 behind two segments and an option", ether(at([NEXT, LAST, OWN], 0, INNER4, tlvs=PADTLV))),
+    ],
+)

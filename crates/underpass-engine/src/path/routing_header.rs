@@ -76,11 +76,6 @@ pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, pro
     let frame = meta.link_layer();
     meta.packet.pull(at);
     let ethertype = if protocol == protocol::IPV6 { ethernet::IPV6 } else { ethernet::IPV4 };
-    // A frame with it is put into an SRv6 policy.
-    if let Some(mut frame) = frame {
-        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
-        meta.put_link_layer(frame);
-    }
     // Linux: `netif_rx`. Behind a label or in a VRF it comes in by another device.
     if link.classifies_ingress() && !link.in_vrf && !meta.is(BEHIND_LABEL | LED_INTO_VRF) {
         if !meta.look_up_again(link.lookup) {
@@ -90,6 +85,7 @@ pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, pro
         meta.packet.set_tag(Tag { headless: ethertype, packet_type: 0, ..tag });
         return Verdict::ClassifyIngress;
     }
+    meta.put_link_layer_of(frame, ethertype);
     let bytes = meta.packet.bytes();
     if protocol == protocol::IPV6 {
         let Ok(checked) = ipv6_check(bytes) else { return Verdict::drop(DropReason::InnerMalformed) };

@@ -109,6 +109,8 @@ pub(crate) struct Place {
     pub(crate) tunnel: Option<TunnelId>,
     /// The outer header that they had, or will have.
     pub(crate) outer: Option<OuterKey>,
+    /// Bytes before them that a device gets which they are sent to from there: all that they came in with.
+    pub(crate) before: usize,
 }
 
 /// A packet at a place.
@@ -336,6 +338,7 @@ pub(crate) mod tests {
         bare: false,
         tunnel: None,
         outer: None,
+        before: 0,
     };
 
     pub(crate) fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {

@@ -267,13 +267,18 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
     let outer = path.hooks.outer.take();
     let id = meta.ingress;
     let Some(link) = view.link(id) else { return Ok((meta, Verdict::drop(DropReason::LinkDown))) };
+    // What was in a packet for the last of the router's own segments: Linux keeps where that packet's frame begins.
+    let ethertype = meta.packet.tag().headless;
+    let frame =
+        if ethertype != 0 && view.tables.tunnels().of_link(id).is_none() { meta.link_layer() } else { None };
+    let before = frame.map_or(0, |_| meta.packet.headroom().saturating_sub(meta.frame as usize));
     let mut packet = meta.packet;
     if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
         let tunnel = view.tables.tunnels().of_link(id);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames()) || packet.tag().headless != 0;
         let received_by = Some((id, link.ifindex));
-        let place = Place { bare, nest, outer, ..place_of(id, link, true, received_by) };
+        let place = Place { bare, nest, outer, before, ..place_of(id, link, true, received_by) };
         packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
             Classified::On(packet, _) => packet,
             Classified::Dropped => return Err(true),
@@ -283,11 +288,12 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
     if packet.tag().headless == 0 {
         apply_type(&mut packet, link.mac);
     }
+    let mut meta = PacketMeta { packet, ..meta };
+    meta.put_link_layer_of(frame, ethertype);
     if let Some(qdisc) = link.ingress_qdisc {
         let to = (qdisc, crate::worker::shape::state::Place::Ingress(id));
-        return Err(wait_in_qdisc(path, view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
+        return Err(wait_in_qdisc(path, view, to, meta.packet, Origin::Here, trace) == Enqueued::Dropped);
     }
-    let mut meta = PacketMeta { packet, ..meta };
     let verdict = come_in(path, view, &mut meta, link);
     Ok((meta, verdict))
 }

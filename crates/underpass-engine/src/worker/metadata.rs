@@ -341,6 +341,15 @@ impl PacketMeta {
         }
     }
 
+    /// Puts the Ethernet header that a packet came with, of this EtherType now, before what was inside it: a policy may carry the
+    /// frame.
+    pub(crate) fn put_link_layer_of(&mut self, frame: Option<[u8; ethernet::Header::LEN]>, ethertype: u16) {
+        if let Some(mut frame) = frame {
+            frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+            self.put_link_layer(frame);
+        }
+    }
+
     /// Takes note that `len` bytes of headers were put before the packet. They may have overwritten the
     /// Ethernet header: `frame`, if given, is put where it is found again.
     #[inline(always)]

@@ -53,6 +53,7 @@ pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, received_by: Opti
         bare: false,
         tunnel: None,
         outer: None,
+        before: 0,
     }
 }
 
@@ -392,6 +393,13 @@ fn perform_mirred<const COUNT: bool>(
         // What comes in has no parameters from where it left.
         packet.forget_key();
     }
+    // What was inside another packet leaves with all that it came in with, but into a tunnel of packets.
+    let headless = packet.tag().headless;
+    let whole = place.before > 0 && headless != 0 && !mirred.ingress && takes_frames(view, to);
+    let whole = whole && packet.push(place.before).is_ok();
+    if whole {
+        packet.set_tag(Tag { headless: 0, ..packet.tag() });
+    }
     if mirred.redirect && taken {
         path.hooks.redirected.push(Redirected { packet, to, side, from, copy: false, counter });
         return (None, control, DropReason::MirredLink);
@@ -413,10 +421,22 @@ fn perform_mirred<const COUNT: bool>(
             path.counters.add_tc_refused(action.config.counter, 0, 1);
         }
     }
+    if whole {
+        packet.pull(place.before);
+        packet.set_tag(Tag { headless, ..packet.tag() });
+    }
     if key != 0 {
         packet.set_tag(Tag { tunnel: key, ..packet.tag() });
     }
     (Some(packet), control, DropReason::MirredLink)
+}
+
+/// Whether what is sent by a link has an Ethernet header: Linux's `dev_is_mac_header_xmit`.
+#[cold]
+fn takes_frames(view: &View<'_>, link: LinkId) -> bool {
+    let tunnels = view.tables.tunnels();
+    let tunnel = tunnels.of_link(link).and_then(|id| tunnels.tunnel(id, view.guard));
+    tunnel.is_none_or(|tunnel| tunnel.kind.carries_frames())
 }
 
 /// The redirections of a packet, those before it was forwarded or went into a tunnel too.
