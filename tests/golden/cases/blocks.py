@@ -1,6 +1,7 @@
 """Blocks of filters that hooks share, and traffic control at dummies."""
 
 from .frames import *
+from .mpls import frame as labelled, labels
 from .qos import EGRESS, INGRESS, sized, tcp
 
 SHARED = [
@@ -241,6 +242,35 @@ Case(
         for n, device in enumerate(("p0", "p1", "vrf100"), start=1)
     ],
     [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+    shows=("tc -s filter show dev p1 egress",),
+    links=False,
+)
+
+Case(
+    "qos/classify/indev-label",
+    "flower: what a label has led to the router itself has come in by lo, what it has led into a VRF by its port.",
+    BASE
+    + [
+        "sysctl -qw net.mpls.platform_labels=1000",
+        "sysctl -qw net.mpls.conf.p0.input=1",
+        "ip -f mpls route add 102 dev lo",
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip -f mpls route add 100 dev vrf100",
+        "ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100",
+    ]
+    + [INDEV[0]]
+    + [
+        f"tc filter add dev p1 egress protocol all prio {n} flower indev {device} action continue"
+        for n, device in enumerate(("p0", "lo", "vrf100"), start=1)
+    ],
+    [
+        ("IPv4 Explicit NULL", labelled(labels([0], ip4() / udp()))),
+        ("IPv6 Explicit NULL", labelled(labels([2], ip6() / udp()))),
+        ("a label for lo", labelled(labels([102], ip4() / udp()))),
+        ("a label for a VRF", labelled(labels([100], ip4() / udp()))),
+        ("no label", ether(ip4() / udp())),
+    ],
     shows=("tc -s filter show dev p1 egress",),
     links=False,
 )

@@ -17,6 +17,7 @@ use crate::path::options::Problem;
 use crate::path::{self, options};
 use crate::tables::{IpVersion, LabelAction, LinkId, LookupId, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
+use crate::tunnel::hook::note_input;
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{
@@ -53,6 +54,10 @@ impl<'a> Ended<'a> {
         let SwitchTo::Here { lookup, labels, vrf } = switch.to else { return None };
         if view.tables.labels().is_uniform() {
             // What is below takes over the class too.
+            return None;
+        }
+        if vrf.is_none() && view.tables.reads_input() {
+            // It comes in by `lo`.
             return None;
         }
         let lookup = arrived(view, lookup, vrf);
@@ -266,6 +271,10 @@ pub(crate) fn switch_to(
             // Through the device of a VRF, as by a route.
             let (hop, into_vrf) = if vrf.is_some() { (false, LED_INTO_VRF) } else { (true, 0) };
             meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
+            if hop && view.tables.reads_input() {
+                // Linux: `loopback_xmit`.
+                note_input(view, &mut meta.packet, view.loopback());
+            }
             let lookup = arrived(view, lookup, vrf);
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {

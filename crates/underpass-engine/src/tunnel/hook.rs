@@ -75,7 +75,7 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
 
 /// Takes note of the link that a packet has come in by now, for filters at egress that look at it.
 #[inline]
-pub(super) fn note_input(view: &View<'_>, packet: &mut Packet, link: Option<LinkId>) {
+pub(crate) fn note_input(view: &View<'_>, packet: &mut Packet, link: Option<LinkId>) {
     if view.tables.reads_input() {
         let link = link.and_then(|id| Some((id.0 + 1, view.link(id)?.ifindex)));
         let (received_by, received_index) = link.unwrap_or((NO_LINK, 0));

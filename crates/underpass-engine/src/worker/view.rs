@@ -50,7 +50,17 @@ impl<'a> View<'a> {
         let mut links = self.tables.links_by_id(self.guard);
         links.find(|(_, link)| link.vrf && self.own_lookup(link.lookup) == own)
     }
+
+    /// The loopback device.
+    #[cold]
+    pub(crate) fn loopback(&self) -> Option<LinkId> {
+        let mut links = self.tables.links_by_id(self.guard);
+        links.find(|(_, link)| link.ifindex == LOOPBACK).map(|(id, _)| id)
+    }
 }
+
+/// Linux's interface index of `lo`.
+const LOOPBACK: u32 = 1;
 
 /// The look-up of links that are in no VRF, which the control thread makes first.
 pub(crate) const OUTSIDE: LookupId = LookupId(0);
