@@ -81,8 +81,9 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
         IcmpError::SegmentsLeft => segments_left_at(meta.packet.bytes()),
         _ => argument,
     };
-    let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))
-    else {
+    let silent = meta.is(GENERATED | OPAQUE)
+        || meta.is(GROUP) && !(error == IcmpError::Option && is_for_groups(meta.packet.bytes(), argument));
+    let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !silent) else {
         return Verdict::drop(reason);
     };
     if let (IcmpError::AddressUnreachable, IpAddr::V4(_), Some(link)) =
@@ -249,6 +250,14 @@ pub(crate) fn send_generated<const COUNT: bool>(
         IpAddr::V6(address) => Verdict::look6(meta, own, address),
         IpAddr::V4(address) => Verdict::look4(meta, own, address),
     }
+}
+
+/// Whether an error about the option of an IPv6 packet that `at` points at is sent of what came in a frame for a group, too.
+/// RFC 4443 section 2.4 (e.3), (e.4): where its two highest bits are 10.
+#[cold]
+fn is_for_groups(packet: &[u8], at: u32) -> bool {
+    let option = packet.get(at as usize).filter(|_| packet.first().is_some_and(|first| first >> 4 == 6));
+    option.is_some_and(|kind| kind >> 6 == 0b10)
 }
 
 /// Who may get an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
