@@ -230,6 +230,19 @@ def told_through_filters(case, facts, difference, here):
     return counts_more(difference, packets)
 
 
+@purpose("The sender hears that there is no way to the far end")
+def told_into_tunnel(case, facts, difference, here):
+    # By a message that goes into a tunnel whose far end has no way either, where its filters count it.
+    if not re.search(r"(?:qdisc clsact ffff:|filter) .*?dev tun\d |^filter ", difference.what + " ") or not here["drops"].get("no-route"):
+        return False
+    packets = []
+    for layers in tried(case, difference):
+        outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
+        if outer and all(facts.leads(outer[end], r" dev tun\d") for end in ("src", "dst")):
+            packets.append((48 + min(40 + outer["len"], 1192),) if "hops" in outer else (28 + min(outer["len"], 548),))
+    return difference.kind.startswith("shows tc -s: ") and counts_more(difference, packets)
+
+
 @purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
@@ -987,6 +1000,19 @@ def sound(routing):
     return routing["type"] == 4 and 4 + 16 * (last + 1) <= len(data) and routing["left"] <= last + 1 and fills(data[4 + 16 * (last + 1) :], 2)
 
 
+@purpose("PSP takes off an SRH that is behind another routing header")
+def pops_behind(case, facts, difference, here):
+    # One that is used up.
+    if difference.more.get("there") or not difference.more.get("here"):
+        return False
+    for layers in inputs(difference):
+        values = layers[1][1] if layers[1:2] and layers[1][0] == "ip6" else {}
+        routing = [fields for name, fields in layers[2:] if name == "routing"][:2]
+        if re.search(r"flavors .*psp", facts.sids.get(values.get("dst"), "")) and [fields["left"] for fields in routing] == [0, 1] and routing[1]["type"] == 4:
+            return True
+    return False
+
+
 @purpose("A SID may lead to the router itself")
 def to_itself_by_sid(case, facts, difference, here):
     # Linux drops it; here its sender is answered, or what is in error told.
@@ -1547,33 +1573,6 @@ def too_long_with_header(case, facts, difference, here):
     return any("l2encap" in line for line in facts.lines) and any(inside[:28].hex() in frame for frame in told)
 
 
-@purpose("What an SRH of the router's own addresses has led here is classified once")
-def mirrored_again(case, facts, difference, here):
-    # As Linux sees what is below the SRH a second time, a filter mirrors it, with all that was before it.
-    a = difference.more.get("there")
-    if not a or len(a) != 1 or difference.more.get("here"):
-        return False
-    for port, frame in difference.more.get("inputs") or []:
-        names = describe.layers(bytes.fromhex(frame))
-        if bytes.fromhex(frame) == a[0] and [name for name, _ in names[1:3]] == ["ip6", "routing"] and names[1][1]["dst"] in facts.own and names[2][1]["left"] == 0:
-            sees = any(re.search(rf"filter add dev p{port} ingress .*mirred egress (mirror|redirect) ", line) for line in facts.lines)
-            return sees and any(f"conf.p{port}.seg6_enabled=1" in line for line in facts.lines)
-    return False
-
-
-@purpose("What an SRH of the router's own addresses has led here is classified once")
-def redirected_again(case, facts, difference, here):
-    # Or redirects it, so that nobody is told of the way that it does not take.
-    told = (frame := only(difference)) and error(frame)
-    for port, frame in (difference.more.get("inputs") or []) if told else []:
-        names = describe.layers(bytes.fromhex(frame))
-        if [name for name, _ in names[1:4]] == ["ip6", "routing", f"ip{told[0]}"] and names[1][1]["dst"] in facts.own and names[2][1]["left"] == 0:
-            about = all(told[3][0][1][key] == names[3][1][key] for key in ("src", "dst"))
-            sent = any(slot == difference.more.get("slot") and other == frame for slot, _, other in here["linux"])
-            return about and sent and any(re.search(rf"filter add dev p{port} ingress .*mirred egress redirect ", line) for line in facts.lines)
-    return False
-
-
 @purpose("A mirrored packet is sent as it was")
 def mirrored(case, facts, difference, here):
     b = difference.more.get("here")
@@ -1722,7 +1721,11 @@ def asked(case, facts, difference, here):
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     at = re.search(r" dev (p\d) ", difference.what + " ")
-    sizes = [size for port, size in here["noise"] if not at or f"p{port}" == at[1]]
+    noise = [(f"p{port}", size) for port, size in here["noise"] if not at or f"p{port}" == at[1]]
+    # It asks three times, of which a filter there may drop some behind where they are counted.
+    drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*(?: police |action drop)", line))}
+    noise += [one for one in dict.fromkeys(noise) if one[0] in drops for _ in range(-noise.count(one) % 3)]
+    sizes = [size for _, size in noise]
     # They are counted before an action gives them a label.
     pushes = any(re.search(r"filter add dev p\d egress .*action mpls (mac_)?push ", line) for line in facts.lines)
     return more_by(difference, sizes) or pushes and more_by(difference, [size - 4 for size in sizes])
@@ -1821,6 +1824,19 @@ def too_long_again(case, facts, difference, here):
     return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= here["drops"].get("too-big", 0)
 
 
+@purpose("Each packet that is too long for a tunnel is an error of it")
+def too_long_for_route(case, facts, difference, here):
+    # A Packet Too Big for what an earlier packet has gone to, from an address of the link by which it came.
+    a, b = pair(difference)
+    told = b and error(b)
+    if not told or told[:3] != (6, 2, 0) or (changed(a, b) or set()) - OWN != {"ip6.src"}:
+        return False
+    earlier, now = ({values["dst"] for layers in packets for name, values in layers if name == "ip6"} for packets in (before(case, difference), inputs(difference)))
+    into = facts.leads(told[3][0][1]["dst"], r" dev tun\d")
+    from_link = next(values["src"] for name, values in describe.layers(a) if name == "ip6") in facts.own
+    return into and from_link and bool(earlier & now)
+
+
 @purpose("No redirects")
 def redirected_into_tunnel(case, facts, difference, here):
     # Linux's redirect, which a tunnel on the way to the sender counts, and its filters. Of ICMPv6 with the packet to its eighth byte, and
@@ -1881,22 +1897,6 @@ def classified_twice(case, facts, difference, here):
     asked = [size for port, size in here["noise"] if f"p{port}" == at[1]]
     more = int(sent[0][2]) - int(sent[1][2])
     return 0 < more <= int(sent[1][2]) + 2 * len(asked)
-
-
-@purpose("What an SRH of the router's own addresses has led here is classified once")
-def classified_again(case, facts, difference, here):
-    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
-        return False
-    at = re.match(r"qdisc (?:clsact|ingress) ffff: dev (p\d) ", difference.what)
-    port = at and int(at[1][1:])
-    sizes = []
-    for _, came, frame in case["packets"]:
-        layers = describe.layers(bytes.fromhex(frame))
-        for (outer, to), (name, routing), (inside, fields) in zip(layers, layers[1:], layers[2:]):
-            if outer == "ip6" and to["dst"] in facts.own and name == "routing" and routing["type"] == 4 and routing["left"] == 0 and inside in ("ip4", "ip6"):
-                if port in (None, came) and any(f"conf.p{came}.seg6_enabled=1" in line for line in facts.lines):
-                    sizes.append(fields["len"] + (40 if inside == "ip6" else 0))
-    return more_by(difference, sizes)
 
 
 @purpose("A SID counts what is dropped where it leaves as forwarded")
