@@ -739,7 +739,8 @@ def behind_options(case, facts, difference, here):
     if any("encap ioam6" in line for line in facts.lines) and "/hbh/routing/hbh/" in x + "/":
         # So that Linux puts a trace before it, as it sees no hop-by-hop options.
         return (x + "/").replace("/hbh/routing/hbh/", "/hbh/routing/", 1) == y + "/"
-    return x.replace("routing/hbh", "hbh/routing", 1) == y and "hbh/routing" in y
+    # One header or, where the next segment leads to another such route, two.
+    return any(x.replace(f"{headers}/hbh", f"hbh/{headers}", 1) == y and f"hbh/{headers}" in y for headers in ("routing", "routing/routing"))
 
 
 @purpose("A header may become shorter on its way")
@@ -1041,6 +1042,15 @@ def this_network(case, facts, difference, here):
         name == "ip4" and (ipaddress.ip_address(values["dst"]) in zero or ipaddress.ip_address(values["src"]) in zero)
         for layers in inputs(difference) for name, values in layers
     ) and all(any(name in ("ip4", "quoted ip4") and values["dst"].startswith("0.") or values.get("src", "").startswith("0.") for name, values in describe.layers(f)) for f in a)
+
+
+@purpose("Link-local IPv4 addresses are not forwarded")
+def this_network_counted(case, facts, difference, here):
+    # Those of 0.0.0.0/8 that go into a tunnel, without an Ethernet header or with one, where its qdisc and its filters count them.
+    if not difference.kind.startswith("shows tc -s: ") or not re.search(r" dev tun\d |^filter |^total acts", difference.what + " "):
+        return False
+    came = [values for layers in tried(case, difference) for name, values in layers if name == "ip4" and values["dst"].startswith("0.") and facts.leads(values["dst"], r" dev tun\d")]
+    return counts_others(difference, [(-1, {values["len"], values["len"] + 14}) for values in came])
 
 
 @purpose("Link-local IPv4 addresses are not forwarded")
@@ -1846,7 +1856,10 @@ def redirected_into_tunnel(case, facts, difference, here):
         outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
         if outer and facts.leads(outer["src"], r" dev tun\d"):
             six = (40 + outer["len"]) // 8 * 8 if "hops" in outer else 0
-            packets.append((88 + min(six, 1192), 96 + min(six, 1184)) if six else (28 + min(outer["len"], 548),))
+            sizes = (88 + min(six, 1192), 96 + min(six, 1184)) if six else (28 + min(outer["len"], 548),)
+            # With an Ethernet header, if it is a tunnel of frames.
+            framed = any(kind.endswith("tap") for kind in facts.tunnels.values())
+            packets.append(sizes + tuple(size + 14 for size in sizes) if framed else sizes)
     swapped = compare.Difference(difference.kind, difference.what, difference.ours, difference.linux, **difference.more)
     return counts_more(swapped, packets)
 
@@ -2175,20 +2188,25 @@ def loops(case, facts, difference, here):
 
 @purpose("Loops are dropped as loops")
 def looped_into_tunnel(case, facts, difference, here):
-    # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough.
+    # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough: the third.
     loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
     round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
-    if not loops or not round_:
+    most = 3 * loops
+    if not most or not round_:
         return False
     key, link = difference.more.get("key", ""), difference.more.get("link")
     if link:
         more = int(difference.linux[0]) - int(difference.ours[0])
-        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes)", key) is not None and 0 < more <= 16 * loops * (1500 if key.endswith("bytes") else 1)
-    at = re.search(r" dev (tun\d) ", difference.what + " ")
-    sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
-    if not at or at[1] not in round_ or None in sent or sent[0][3] != sent[1][3]:
+        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes)", key) is not None and 0 < more <= most * (1500 if key.endswith("bytes") else 1)
+    at = re.search(r" dev (\w+) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or at and at[1] not in round_ or not 0 < len(difference.linux) == len(difference.ours):
         return False
-    return 0 < int(sent[0][2]) - int(sent[1][2]) <= 16 * loops
+    for lines in zip(difference.linux, difference.ours):
+        sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", line) for line in lines]
+        more = [int(sent[0][2]) - int(sent[1][2])] if None not in sent and sent[0][3] == sent[1][3] else more_hits(*lines)
+        if not any(more) or not all(0 <= one <= most for one in more):
+            return False
+    return True
 
 
 @purpose("Loops are dropped as loops")
@@ -2375,6 +2393,17 @@ def dropped_by_transport_inside(case, facts, difference, here):
     return bool(sides[0]) != bool(sides[1]) and all(ends(describe.layers(frame)) & nested for frame in sides[0] + sides[1])
 
 
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def policed_by_transport_inside(case, facts, difference, here):
+    # Or one behind it, as it has taken the tokens that this one had needed.
+    rated = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action police (?:pkts_)?rate", line))}
+    by = {f"{port}" for port, _ in difference.more.get("inputs") or []}
+    sides = [bool(difference.more.get(side)) for side in ("there", "here")]
+    others = [int(port) for port in "012" if port not in by & rated]
+    nested = any(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in before(case, difference, others))
+    return bool(by) and by <= rated and sides[0] != sides[1] and nested
+
+
 @purpose("A label goes before what GRE with checksums in UDP has made")
 def label_before_gre_in_udp(case, facts, difference, here):
     made = any(re.search(r" type (ip6)?gre .*\bo?csum .*encap (fou|gue) ", line) for line in facts.lines)
@@ -2414,15 +2443,21 @@ def parts(difference):
 
 
 def in_order(difference, facts):
-    """As many frames on either side, pair by pair as they were sent. Where filters mirror, also in other orders: copies go out
-    later than Linux sends them."""
+    """As many frames on either side, pair by pair as they were sent. Where copies may leave by this port, also with some of what
+    Linux sends behind all others: copies go out later than Linux sends them."""
     there, here = (difference.more.get(side) or [] for side in ("there", "here"))
     if len(there) != len(here):
         return
-    mirrors = len(here) <= 3 and any(re.search(r"mirred (egress|ingress) mirror ", line) for line in facts.lines)
-    for order in itertools.permutations(here) if mirrors else [here]:
+    copies = rf"mirred (?:ingress mirror|egress mirror dev (?:p{difference.more.get('port')}\b|tun|ifb))"
+    most = len(here) if len(here) <= 3 and any(re.search(copies, line) for line in facts.lines) else 0
+    orders = []
+    for later in itertools.chain.from_iterable(itertools.combinations(range(len(there)), n) for n in range(most + 1)):
+        order = [n for n in range(len(there)) if n not in later] + list(later)
+        if order in orders:
+            continue
+        orders.append(order)
         found = []
-        for a, b in zip(there, order):
+        for a, b in zip((there[n] for n in order), here):
             part = copy.copy(difference)
             part.more = {**difference.more, "there": [a], "here": [b]}
             found.append(part)
