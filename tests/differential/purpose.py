@@ -1442,6 +1442,22 @@ def inner(case, facts, difference, here):
     )
 
 
+@purpose("Inner packets are checked")
+def inner_unanswered(case, facts, difference, here):
+    # One that is cut off, of which Linux tells that a neighbour does not answer.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 1, 3) or not here["drops"].get("inner-malformed"):
+        return False
+    quoted = told[3][0][1]
+    for _, _, frame in case["packets"]:
+        frame = bytes.fromhex(frame)
+        at, outer = frame.find(address_pair(quoted)) - 8, describe.layers(frame)[1:2]
+        if at > 54 and any(name == "ip6" and values["dst"] in facts.sids and 14 + values["len"] - at < quoted["len"] for name, values in outer):
+            return True
+    return False
+
+
 @purpose("What the router writes into IPv4 options is in the checksum at once")
 def options_sum(case, facts, difference, here):
     a, b = pair(difference)
