@@ -397,6 +397,12 @@ fn fair_and_short_queues_as_in_linux() {
     as_recorded("queues");
 }
 
+/// Size tables: of roots and, by a change, of what is in classes.
+#[test]
+fn size_tables_as_in_linux() {
+    as_recorded("stab");
+}
+
 /// Actions of `csum` and `pedit`: made, changed, shown, shared, deleted, and what is refused of them.
 #[test]
 fn actions_that_rewrite_as_in_linux() {

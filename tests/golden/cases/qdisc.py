@@ -301,3 +301,51 @@ for name, options, frames in [
         ],
         frames,
     )
+
+# ------------------------------------------------------------------------------------------ size tables
+
+for name, stab, kind in [
+    ("overhead", "overhead 20", "pfifo"),
+    ("less", "overhead -200", "pfifo_fast"),
+    ("atm", "overhead 22 linklayer atm", "fq_codel"),
+    ("mpu", "mpu 400 linklayer ethernet", "sfq"),
+    ("beyond", "linklayer atm mtu 256 tsize 4", "prio"),
+    ("cells", "overhead -14 mpu 64 linklayer atm mtu 1500 tsize 128", "codel"),
+    ("long", "mpu 100000", "bfifo limit 250000"),
+    ("netem", "overhead 100", "netem"),
+    ("tbf", "overhead 100", "tbf rate 80bit burst 1000 limit 10k"),
+    ("tbf-atm", "linklayer atm", "tbf rate 80bit burst 1000 limit 700"),
+]:
+    queues(
+        f"stab/{name}",
+        f"{kind} with the size table {stab}.",
+        [f"tc qdisc add dev p1 root handle 1: stab {stab} {kind}"],
+        sized(300, 300, 28, 1400, 300) + [("IPv6", ip6() / udp())],
+        shows=(ROOT,),
+    )
+queues(
+    "stab/htb",
+    "The classes are charged by the table of the htb.",
+    [line.replace("1: htb", "1: stab overhead 86 mpu 200 htb") for line in ONE],
+    sized(200, 200, 28, 28, 28, 200),
+)
+queues(
+    "stab/inside",
+    "The qdisc of a class has got a table, which nobody looks at.",
+    ONE
+    + [
+        "tc qdisc add dev p1 parent 1:1 handle 2: pfifo limit 3",
+        "tc qdisc change dev p1 parent 1:1 handle 2: stab overhead 100 pfifo limit 3",
+    ],
+    sized(200, 200, 200, 200, 28, 28, 200),
+)
+queues(
+    "stab/inside-tbf",
+    "A tbf with a table has a bfifo in it with another, which nobody looks at.",
+    [
+        "tc qdisc add dev p1 root handle 1: stab overhead 50 tbf rate 80bit burst 1000 limit 10k",
+        "tc qdisc add dev p1 parent 1:1 handle 2: bfifo limit 900",
+        "tc qdisc change dev p1 parent 1:1 handle 2: stab linklayer atm bfifo limit 900",
+    ],
+    sized(*[200] * 8),
+)

@@ -104,48 +104,35 @@ fn seed() -> u64 {
 const UNKNOWN: RequestError = RequestError::new(ENOENT, "Specified qdisc kind is unknown");
 
 impl Kind {
-    /// Makes a qdisc of a request for a place on a link.
+    /// Whether there is a kind of this name for a place.
+    ///
+    /// # Errors
+    /// `ENOENT` for a kind that there is not; what Linux says of one in the wrong place.
+    pub fn check(name: &str, parent: u32) -> Result<(), RequestError> {
+        let hook = match name {
+            "ingress" | "clsact" => true,
+            "noqueue" | "pfifo" | "bfifo" | "pfifo_fast" | "prio" | "tbf" | "htb" | "fq_codel" | "netem"
+            | "codel" | "sfq" | "red" => false,
+            _ => return Err(UNKNOWN),
+        };
+        match (hook, parent == tc::INGRESS) {
+            (true, true) | (false, false) => Ok(()),
+            (true, false) => Err(RequestError::errno(EOPNOTSUPP)),
+            (false, true) => {
+                let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
+                Err(RequestError::new(EINVAL, text))
+            }
+        }
+    }
+
+    /// Makes a qdisc of a request for a link.
     ///
     /// # Errors
     /// `ENOENT` for a kind that there is not; what Linux says of options.
-    pub fn parse(
-        name: Option<Attribute<'_>>,
-        options: Option<Attribute<'_>>,
-        parent: u32,
-        link: &Link,
-    ) -> Result<Self, RequestError> {
-        let name = name.map(|name| name.text());
-        let name = name.as_deref().unwrap_or_default();
-        let known = [
-            "noqueue",
-            "pfifo",
-            "bfifo",
-            "pfifo_fast",
-            "prio",
-            "tbf",
-            "htb",
-            "fq_codel",
-            "netem",
-            "codel",
-            "sfq",
-            "red",
-        ];
-        let hook = match name {
-            "ingress" => Some(Self::Ingress),
-            "clsact" => Some(Self::Clsact),
-            _ if known.contains(&name) => None,
-            _ => return Err(UNKNOWN),
-        };
-        match hook {
-            Some(hook) if parent == tc::INGRESS => return Ok(hook),
-            Some(_) => return Err(RequestError::errno(EOPNOTSUPP)),
-            None if parent == tc::INGRESS => {
-                let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
-                return Err(RequestError::new(EINVAL, text));
-            }
-            None => {}
-        }
+    pub fn parse(name: &str, options: Option<Attribute<'_>>, link: &Link) -> Result<Self, RequestError> {
         Ok(match name {
+            "ingress" => Self::Ingress,
+            "clsact" => Self::Clsact,
             "pfifo" => {
                 let limit = queue::parse_limit(options)?;
                 Self::Fifo(FifoLimit::Packets(limit.unwrap_or(link.tx_queue_len)))

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use underpass_engine::counters::QueueId;
 use underpass_engine::tables::QdiscId;
 use underpass_netlink::tc;
+use underpass_netlink::tc::stab::SizeTable;
 
 use crate::link::{Link, LinkKind};
 
@@ -40,6 +41,8 @@ pub(crate) struct Qdisc {
     pub kind: Kind,
     /// What shapes at the ingress hook, of a `clsact`.
     pub ingress: Option<Leaf>,
+    /// What packets are charged instead of their length.
+    pub size_table: Option<Box<SizeTable>>,
     /// The indices of the shared blocks of filters of what comes in and of what leaves, of a hook.
     pub blocks: [Option<u32>; 2],
     /// What the packet path counts it as, unless it is a hook.

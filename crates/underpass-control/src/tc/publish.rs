@@ -12,6 +12,7 @@ use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
 use underpass_netlink::tc::netem::{Loss, Netem, NetemRate};
 use underpass_netlink::tc::red;
+use underpass_netlink::tc::stab::SizeTable;
 
 use super::filter::Filters;
 use super::filter::hook::hook_count;
@@ -296,7 +297,12 @@ impl Compile<'_> {
                 ..compile_netem(settings, *change)
             })),
         };
-        Some(tables::Qdisc { queue: qdisc.queue?, handle: qdisc.handle, kind })
+        Some(tables::Qdisc {
+            queue: qdisc.queue?,
+            handle: qdisc.handle,
+            size_table: qdisc.size_table.as_deref().map(compile_size_table),
+            kind,
+        })
     }
 
     fn class(&self, classid: u32, class: &Class) -> Option<HtbClass> {
@@ -320,9 +326,7 @@ impl Compile<'_> {
 
     fn leaf(&self, leaf: &Leaf) -> Option<tables::Qdisc> {
         match leaf {
-            Leaf::Queue { limit, queue } => {
-                Some(tables::Qdisc { queue: (*queue)?, handle: 0, kind: QdiscKind::Fifo(*limit) })
-            }
+            Leaf::Queue { limit, queue } => Some(tables::Qdisc::new((*queue)?, 0, QdiscKind::Fifo(*limit))),
             Leaf::Qdisc(handle) => self.qdisc(self.control.lookup(*handle)?),
         }
     }
@@ -330,6 +334,17 @@ impl Compile<'_> {
     fn filters(&self, point: Point) -> Option<HookId> {
         self.filters.hook_of(Block { link: self.link.index, point })
     }
+}
+
+fn compile_size_table(table: &SizeTable) -> Arc<tables::SizeTable> {
+    let SizeTable { cell_log, size_log, cell_align, overhead, link_layer: _, mpu: _, mtu: _, sizes } = table;
+    Arc::new(tables::SizeTable {
+        overhead: *overhead,
+        cell_align: *cell_align,
+        cell_log: *cell_log,
+        size_log: *size_log,
+        sizes: sizes.clone(),
+    })
 }
 
 fn compile_red(settings: &red::Red, change: u64, seed: u64) -> RedParams {

@@ -2,11 +2,12 @@
 
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
 use netlink_packet_core::NLM_F_REPLACE;
+use underpass_netlink::tc::stab::SizeTable;
 use underpass_netlink::tc::{
     self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
     TCA_INGRESS_BLOCK, TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
 };
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
+use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Validate};
 
 use super::filter::hook::{forget_filters_of_hook, forget_link_of_filters, forget_lost_filters, join_shared};
 use super::kind::limited;
@@ -180,15 +181,16 @@ fn may_create(request: &Request<'_>) -> Result<Place, RequestError> {
 
 /// Refuses what this router does not do with any qdisc.
 fn unsupported(wanted: &Wanted<'_>) -> Result<(), RequestError> {
-    for (kind, text) in [
-        (TCA_STAB, "Size tables are not supported by this router"),
-        (TCA_RATE, "Rate estimators of qdiscs are not supported by this router"),
-    ] {
-        if let Some(attribute) = wanted.attributes.get(kind) {
-            return Err(RequestError::new(EOPNOTSUPP, text).at(attribute.offset));
-        }
+    let text = "Rate estimators of qdiscs are not supported by this router";
+    match wanted.attributes.get(TCA_RATE) {
+        Some(rate) => Err(RequestError::new(EOPNOTSUPP, text).at(rate.offset)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The size table of a request.
+fn size_table(wanted: &Wanted<'_>) -> Result<Option<Box<SizeTable>>, RequestError> {
+    wanted.attributes.get(TCA_STAB).map(|table| SizeTable::parse(&table).map(Box::new)).transpose()
 }
 
 fn change(
@@ -200,24 +202,48 @@ fn change(
     unsupported(wanted)?;
     let Header { link: index, parent, .. } = wanted.header;
     let link = &wanted.link;
+    // As in Linux, what the options change stays though the table is refused.
+    let mut changed = false;
     if let Some(options) = wanted.attributes.get(TCA_OPTIONS) {
-        let control = router.tc.links.entry(index).or_default();
-        let qdisc = control.lookup_mut(handle).ok_or(RequestError::errno(ENOENT))?;
-        let changed = qdisc.kind.change(options, link)?;
-        for leaf in changed.removed {
-            control.free_leaf(Some(leaf));
-        }
-        if let Some((child, limit)) = changed.limit_of
-            && let Some(Qdisc { kind: Kind::Fifo(queue), .. }) = control.lookup_mut(child)
-        {
-            *queue = limited(*queue, limit);
-        }
+        change_options(router, wanted, handle, options)?;
+        changed = true;
+    }
+    let table = size_table(wanted);
+    let control = router.tc.links.entry(index).or_default();
+    if let (Ok(table), Some(qdisc)) = (&table, control.lookup_mut(handle))
+        && qdisc.size_table != *table
+    {
+        qdisc.size_table.clone_from(table);
+        changed = true;
+    }
+    if changed {
         router.tc.generation += 1;
         publish_qdiscs(router, index);
     }
+    table?;
     let qdisc = own_qdisc(router, index, handle).cloned();
     notify_qdisc(router, Cause::from(request), link, parent, None, qdisc.as_ref());
     Ok(Outcome::Done)
+}
+
+fn change_options(
+    router: &mut Router,
+    wanted: &Wanted<'_>,
+    handle: u32,
+    options: Attribute<'_>,
+) -> Result<(), RequestError> {
+    let control = router.tc.links.entry(wanted.header.link).or_default();
+    let qdisc = control.lookup_mut(handle).ok_or(RequestError::errno(ENOENT))?;
+    let changed = qdisc.kind.change(options, &wanted.link)?;
+    for leaf in changed.removed {
+        control.free_leaf(Some(leaf));
+    }
+    if let Some((child, limit)) = changed.limit_of
+        && let Some(Qdisc { kind: Kind::Fifo(queue), .. }) = control.lookup_mut(child)
+    {
+        *queue = limited(*queue, limit);
+    }
+    Ok(())
 }
 
 fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
@@ -243,8 +269,12 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
     let options = wanted.attributes.get(TCA_OPTIONS);
-    let kind = Kind::parse(wanted.attributes.get(TCA_KIND), options, parent, &wanted.link)?;
-    let blocks = shared_blocks(wanted)?;
+    let name = wanted.attributes.get(TCA_KIND);
+    let name = name.map(|name| name.text()).unwrap_or_default();
+    Kind::check(&name, parent)?;
+    let blocks = shared_blocks(&name, wanted)?;
+    let size_table = size_table(wanted)?;
+    let kind = Kind::parse(&name, options, &wanted.link)?;
     if blocks[1].is_some() && wanted.link.vrf_table().is_some() {
         return Err(RequestError::new(EOPNOTSUPP, EGRESS_OF_VRF));
     }
@@ -260,7 +290,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         wish => wish,
     };
     let serial = router.tc.next_serial();
-    let qdisc = Qdisc { handle, parent, kind, ingress: None, blocks, queue: None, serial };
+    let qdisc = Qdisc { handle, parent, kind, ingress: None, size_table, blocks, queue: None, serial };
     graft(router, Cause::from(request), &wanted.link, parent, Some(qdisc))?;
     for (block, point) in blocks.into_iter().zip([Point::Ingress, Point::Egress]) {
         if let Some(block) = block {
@@ -271,9 +301,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
 }
 
 /// The blocks that a new hook shares. Linux: `qdisc_block_indexes_set`.
-fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], RequestError> {
-    let kind = wanted.attributes.get(TCA_KIND).map(|kind| kind.text());
-    let kind = kind.as_deref().unwrap_or_default();
+fn shared_blocks(kind: &str, wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], RequestError> {
     let mut blocks = [None; 2];
     for (block, (attribute, kinds, zero, unshared)) in blocks.iter_mut().zip([
         (
@@ -394,6 +422,9 @@ fn graft(
             if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
                 return Err(RequestError::new(EINVAL, "Cannot assign noqueue to a class"));
             }
+            if new.as_ref().is_some_and(|new| new.size_table.is_some()) && !under.kind.is_hook() {
+                return Err(RequestError::new(EINVAL, "STAB not supported on a non root"));
+            }
             under.graft(parent, link, handle)?
         }
     };
@@ -463,25 +494,32 @@ pub(crate) fn forget_traffic_control(router: &mut Router, link: u32) {
 
 /// Writes the qdisc that a link has by itself. It counts nothing.
 fn write_default(reply: &mut Reply<'_>, link: &Link, kind: &Kind) {
-    write(reply, link, tc::ROOT, Shown { handle: 0, kind, blocks: [None; 2] }, &Counted::default());
+    write(
+        reply,
+        link,
+        tc::ROOT,
+        Shown { handle: 0, kind, size_table: None, blocks: [None; 2] },
+        &Counted::default(),
+    );
 }
 
 /// A qdisc as it is shown.
 struct Shown<'a> {
     handle: u32,
     kind: &'a Kind,
+    size_table: Option<&'a SizeTable>,
     blocks: [Option<u32>; 2],
 }
 
 impl<'a> Shown<'a> {
-    const fn of(Qdisc { handle, kind, blocks, .. }: &'a Qdisc) -> Self {
-        Self { handle: *handle, kind, blocks: *blocks }
+    fn of(Qdisc { handle, kind, size_table, blocks, .. }: &'a Qdisc) -> Self {
+        Self { handle: *handle, kind, size_table: size_table.as_deref(), blocks: *blocks }
     }
 }
 
 /// Linux: `tc_fill_qdisc`.
 fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, shown: Shown<'_>, counted: &Counted) {
-    let Shown { handle, kind, blocks } = shown;
+    let Shown { handle, kind, size_table, blocks } = shown;
     let info = if parent == tc::ROOT { ROOT_REFERENCES } else { 1 };
     Header { family: 0, link: link.index, handle, parent, info }.write(reply);
     reply.text(TCA_KIND, kind.name());
@@ -490,6 +528,7 @@ fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, shown: Shown<'_>, coun
     }
     kind.write(reply, counted.direct);
     reply.u8(TCA_HW_OFFLOAD, 0);
+    size_table.into_iter().for_each(|table| table.write(reply));
     counted.common.write(reply, counted.own.as_deref(), true);
 }
 

@@ -3,6 +3,7 @@
 mod netem;
 mod numbers;
 mod red;
+mod stab;
 
 use underpass_engine::qos::Rate;
 use underpass_engine::tables::FifoLimit;
@@ -36,7 +37,7 @@ fn save_link(save: &mut Save<'_>, link: u32, control: &LinkControl) {
     let mut qdiscs: Vec<&Qdisc> = control.hook.iter().chain(control.qdiscs.values()).collect();
     qdiscs.sort_by_key(|qdisc| qdisc.serial);
     for qdisc in qdiscs {
-        let Qdisc { handle: own, parent, kind, ingress: _, blocks, queue: _, serial: _ } = qdisc;
+        let Qdisc { handle: own, parent, kind, ingress: _, size_table, blocks, queue: _, serial: _ } = qdisc;
         let mut line = Words::new("tc qdisc add");
         line.pair("dev", save.name(link));
         line.some("ingress_block", blocks[0]).some("egress_block", blocks[1]);
@@ -49,9 +50,20 @@ fn save_link(save: &mut Save<'_>, link: u32, control: &LinkControl) {
         if *parent != tc::INGRESS {
             line.pair("handle", handle(*own));
         }
+        let inside = !matches!(*parent, tc::ROOT | tc::INGRESS) && tc::major(*parent) != tc::HOOK;
+        if let Some(table) = size_table.as_deref().filter(|_| !inside) {
+            stab::words(save, &mut line, table, &handle(*own));
+        }
         line.add(kind.name());
         options(save, &mut line, kind, &handle(*own));
         save.line(line);
+        if let Some(table) = size_table.as_deref().filter(|_| inside) {
+            // Only a change gives one to what is in a class.
+            let mut line = Words::new("tc qdisc change");
+            line.pair("dev", save.name(link)).pair("parent", handle(*parent)).pair("handle", handle(*own));
+            stab::words(save, &mut line, table, &handle(*own));
+            save.line(line);
+        }
         save_classes(save, link, qdisc);
     }
 }

@@ -39,8 +39,53 @@ pub struct Qdisc {
     pub queue: QueueId,
     /// Its handle, `major:0`; 0 for the default ones, which have none.
     pub handle: u32,
+    /// What packets are charged when they come to it. `None`: what they were before.
+    pub size_table: Option<Arc<SizeTable>>,
     /// What it does.
     pub kind: QdiscKind,
+}
+
+impl Qdisc {
+    /// One that charges packets what they were charged before.
+    pub const fn new(queue: QueueId, handle: u32, kind: QdiscKind) -> Self {
+        Self { queue, handle, size_table: None, kind }
+    }
+}
+
+/// What packets are charged instead of their length: `struct qdisc_size_table`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SizeTable {
+    /// Bytes that are added to each packet.
+    pub overhead: i32,
+    /// Bytes that are added to find the cell in the table.
+    pub cell_align: i16,
+    /// Bytes of a cell, as a power of 2, below 31.
+    pub cell_log: u8,
+    /// Bytes of a unit of what is in the table, as a power of 2, below 31.
+    pub size_log: u8,
+    /// What packets of each cell are charged. Empty: their length and the overhead.
+    pub sizes: Box<[u16]>,
+}
+
+impl SizeTable {
+    /// `QDISC_PKT_LEN_MAX`: nothing is charged more.
+    const MOST: i32 = 1 << 20;
+
+    /// What a packet is charged, by the length of its buffer: `__qdisc_calculate_pkt_len`.
+    pub(crate) fn charge(&self, len: u32) -> u32 {
+        let len = len.cast_signed().wrapping_add(self.overhead);
+        let charge = match (self.sizes.last(), self.sizes.len()) {
+            (Some(last), count @ 1..) => {
+                let slot = len.wrapping_add(self.cell_align.into()).max(0) as usize >> self.cell_log;
+                // Past its end the table begins anew, so often with all that is in its last cell.
+                let size = self.sizes.get(slot % count).copied().unwrap_or_default();
+                let whole = u32::from(*last).wrapping_mul((slot / count) as u32);
+                (whole.wrapping_add(size.into()) << self.size_log).cast_signed()
+            }
+            _ => len,
+        };
+        charge.clamp(1, Self::MOST).cast_unsigned()
+    }
 }
 
 /// What a queueing discipline does.

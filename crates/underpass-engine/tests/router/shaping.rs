@@ -25,7 +25,7 @@ fn rate(bytes_per_second: u64) -> RateConfig {
 }
 
 fn pfifo(queue: QueueId, limit: u32) -> Qdisc {
-    Qdisc { queue, handle: 0, kind: QdiscKind::Fifo(FifoLimit::Packets(limit)) }
+    Qdisc::new(queue, 0, QdiscKind::Fifo(FifoLimit::Packets(limit)))
 }
 
 /// A `tbf` of [`SPEED`] with a burst of two packets.
@@ -33,7 +33,7 @@ fn tbf(queues: [QueueId; 2], limit: u32) -> Qdisc {
     let max_size = 2 * LEN as u32;
     let buffer = Rate::new(rate(SPEED)).nanos(max_size);
     let tbf = Tbf { rate: rate(SPEED), buffer, peak: None, max_size, child: pfifo(queues[1], limit) };
-    Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Tbf(Box::new(tbf)) }
+    Qdisc::new(queues[0], 0x1_0000, QdiscKind::Tbf(Box::new(tbf)))
 }
 
 fn udp_frame(destination: [u8; 4]) -> Vec<u8> {
@@ -186,7 +186,7 @@ fn a_qdisc_behind_the_ingress_hook_shapes_what_comes_in() {
         leaf: pfifo(queues[2], 100),
     };
     let htb = Htb { default: 0x10, direct: 100, filters: None, classes: vec![class] };
-    let htb = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) };
+    let htb = Qdisc::new(queues[0], 0x1_0000, QdiscKind::Htb(Box::new(htb)));
     let qdisc = lab.writer.add_qdisc(htb);
     with_link(&mut lab, 0, |link| link.ingress_qdisc = Some(qdisc));
     process(&mut lab, 5, 0);
@@ -217,7 +217,7 @@ fn a_change_takes_effect_at_once() {
     let others = [(); 4].map(|()| lab.writer.add_queue());
     let bands = vec![tbf([others[1], others[2]], 50), pfifo(others[3], 50)];
     let prio = Prio { priomap: PRIOMAP, filters: None, bands };
-    lab.writer.set_qdisc(root, Qdisc { queue: others[0], handle: 0x1_0000, kind: QdiscKind::Prio(prio) });
+    lab.writer.set_qdisc(root, Qdisc::new(others[0], 0x1_0000, QdiscKind::Prio(prio)));
     process(&mut lab, 1, MS);
     assert_eq!((sent(&mut lab), lab.worker.queued()), (1, 0));
     assert_eq!(lab.drops(), [("qdisc-full", 1), ("qdisc-purged", 8)]);
@@ -253,7 +253,7 @@ fn a_full_port_keeps_packets_in_the_qdisc() {
     let queues = [(); 4].map(|()| lab.writer.add_queue());
     let bands = vec![pfifo(queues[1], 0), pfifo(queues[2], 2000), pfifo(queues[3], 2000)];
     let prio = Prio { priomap: PRIOMAP, filters: None, bands };
-    let prio = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Prio(prio) };
+    let prio = Qdisc::new(queues[0], 0x1_0000, QdiscKind::Prio(prio));
     let root = lab.writer.add_qdisc(prio);
     with_link(&mut lab, 1, |link| link.root = Some(root));
     (0..18).for_each(|burst| process(&mut lab, 64, burst));
@@ -402,7 +402,7 @@ fn filters_choose_the_class() {
     };
     let classes = vec![class(&queues[1..3], 0x1_0010), class(&queues[3..5], 0x1_0020)];
     let htb = Htb { default: 0x10, direct: 100, filters: Some(hook), classes };
-    let htb = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) };
+    let htb = Qdisc::new(queues[0], 0x1_0000, QdiscKind::Htb(Box::new(htb)));
     let root = lab.writer.add_qdisc(htb);
     with_link(&mut lab, 1, |link| link.root = Some(root));
     let mut burst = Burst::new();

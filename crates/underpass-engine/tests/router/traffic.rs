@@ -113,7 +113,7 @@ impl Bench {
         let queues = (1..=2).map(|limit| {
             let queue = lab.writer.add_queue();
             let kind = QdiscKind::Fifo(FifoLimit::Packets(limit));
-            lab.writer.add_qdisc(Qdisc { queue, handle: limit << 16, kind })
+            lab.writer.add_qdisc(Qdisc::new(queue, limit << 16, kind))
         });
         let queues = queues.collect();
         let counters: Vec<_> = (0..8).map(|_| lab.writer.add_tc_counter()).collect();

@@ -35,17 +35,17 @@ fn redirect(lab: &mut Lab, to: LinkId, ingress: bool) -> HookId {
 fn fifo(lab: &mut Lab, limit: u32) -> (QdiscId, QueueId) {
     let queue = lab.writer.add_queue();
     let kind = QdiscKind::Fifo(FifoLimit::Packets(limit));
-    (lab.writer.add_qdisc(Qdisc { queue, handle: 0x1_0000, kind }), queue)
+    (lab.writer.add_qdisc(Qdisc::new(queue, 0x1_0000, kind)), queue)
 }
 
 /// A byte a microsecond, and this many at first.
 fn tbf(lab: &mut Lab, max_size: u32) -> (QdiscId, QueueId) {
     let [queue, inside] = [lab.writer.add_queue(), lab.writer.add_queue()];
     let rate = RateConfig { bytes_per_second: 1_000_000, ..RateConfig::default() };
-    let child = Qdisc { queue: inside, handle: 0, kind: QdiscKind::Fifo(FifoLimit::Packets(100)) };
+    let child = Qdisc::new(inside, 0, QdiscKind::Fifo(FifoLimit::Packets(100)));
     let buffer = Rate::new(rate).nanos(max_size);
     let kind = QdiscKind::Tbf(Box::new(Tbf { rate, buffer, peak: None, max_size, child }));
-    (lab.writer.add_qdisc(Qdisc { queue, handle: 0x1_0000, kind }), queue)
+    (lab.writer.add_qdisc(Qdisc::new(queue, 0x1_0000, kind)), queue)
 }
 
 /// Changes the link of a tunnel of the near router, or of the far one.

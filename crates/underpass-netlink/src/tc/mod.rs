@@ -22,8 +22,8 @@ pub mod netem;
 pub mod queue;
 pub mod rate;
 pub mod red;
-
 pub mod sfq;
+pub mod stab;
 pub mod statistics;
 pub mod tbf;
 pub mod u32;

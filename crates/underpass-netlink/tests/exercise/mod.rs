@@ -19,6 +19,7 @@ use underpass_netlink::{
         htb::{Htb, HtbClass},
         matchall,
         queue::{Prio, parse_limit, write_limit},
+        stab::SizeTable,
         tbf::Tbf,
         u32,
     },

@@ -53,7 +53,8 @@ impl Node {
         if let Some(old) = old {
             build.old.take_apart(old);
         }
-        let node = build.node(&stored.root);
+        let mut node = build.node(&stored.root);
+        node.size_table.clone_from(&stored.root.size_table);
         let Old { nodes, gone, .. } = build.old;
         for gone in nodes.into_values().chain(gone) {
             gone.purge(cx);
@@ -155,7 +156,8 @@ impl Node {
     }
 
     fn new(queue: QueueId, handle: u32, kind: Kind) -> Self {
-        Self { queue, handle, count: QueueCount::default(), peeked: None, changed: true, kind }
+        let count = QueueCount::default();
+        Self { queue, handle, count, peeked: None, changed: true, size_table: None, kind }
     }
 }
 

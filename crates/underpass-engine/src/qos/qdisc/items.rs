@@ -7,7 +7,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::qos::{WireLength, uncounted};
-use crate::tables::{LinkId, TunnelId};
+use crate::tables::{LinkId, SizeTable, TunnelId};
 
 /// Where a packet goes once its last queue has let it go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,6 +30,14 @@ pub(crate) fn charge(frame: &Packet) -> (u32, u32) {
     (wire.bytes() as u32, wire.packets())
 }
 
+/// The same by a size table, which knows a segment by its own length: `qdisc_calculate_pkt_len`.
+#[cold]
+pub(crate) fn charge_by(table: &SizeTable, frame: &Packet) -> (u32, u32) {
+    let less = uncounted(frame, false);
+    let len = (frame.len() as u32).saturating_sub(less);
+    (table.charge(len), WireLength::of_packet(frame, less).packets())
+}
+
 /// A packet that waits.
 #[derive(Debug)]
 pub struct Item {
@@ -48,10 +56,9 @@ pub struct Item {
 }
 
 impl Item {
-    /// A frame, charged by the packets that it stands for: `qdisc_pkt_len_init`.
+    /// A frame, charged so many bytes and packets.
     #[inline]
-    pub(crate) fn new(packet: Packet, origin: Origin) -> Self {
-        let (len, segments) = charge(&packet);
+    pub(crate) fn new(packet: Packet, origin: Origin, (len, segments): (u32, u32)) -> Self {
         let priority = packet.tag().priority;
         Self { packet: Some(packet), len, segments, time: 0, priority, origin, next: NONE }
     }

@@ -48,12 +48,16 @@ pub use clocks::Clocks;
 pub use discipline::{Class, Classify};
 pub(crate) use discipline::{Context, Enqueued, Lost};
 pub(crate) use heap::Heap;
-pub(crate) use items::charge;
 pub use items::{Item, Items, Origin};
+pub(crate) use items::{charge, charge_by};
 
+use std::sync::Arc;
+
+use crate::buffer::Packet;
 use crate::counters::{Counters, QueueCount, QueueId};
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
+use crate::tables::SizeTable;
 use codel_queue::CodelQueue;
 use discipline::{Discipline, Peeked};
 use fifo::{Fifo, PfifoFast};
@@ -78,6 +82,8 @@ pub(crate) struct Node {
     peeked: Option<ItemId>,
     /// Whether its counters have changed since they were last written.
     changed: bool,
+    /// What packets are charged instead of their length, where it is the root: as in Linux, others do not look at theirs.
+    size_table: Option<Arc<SizeTable>>,
     kind: Kind,
 }
 
@@ -120,7 +126,7 @@ impl Node {
     /// as [`Node::pass`], but charged by the sums. `false`: nothing is done.
     #[inline]
     pub(crate) fn pass_all(&mut self, burst: Lengths<'_>, now: Nanos) -> bool {
-        if self.count.queued != 0 || burst.count() == 0 {
+        if self.count.queued != 0 || burst.count() == 0 || self.size_table.is_some() {
             return false;
         }
         let Self { count, kind, handle, .. } = self;
@@ -139,6 +145,15 @@ impl Node {
     #[inline]
     fn passes(&self) -> Option<u32> {
         if self.count.queued == 0 { each!(&self.kind, discipline => discipline.passes()) } else { None }
+    }
+
+    /// How many bytes a packet is charged that comes, and as how many packets.
+    #[inline(always)]
+    pub(crate) fn charge(&self, packet: &Packet) -> (u32, u32) {
+        match &self.size_table {
+            None => charge(packet),
+            Some(table) => charge_by(table, packet),
+        }
     }
 
     /// Counts a packet that the worker has no room to hold.

@@ -294,8 +294,8 @@ impl Netem {
         let (len, segments, priority, origin) = (item.len, item.segments, item.priority, item.origin);
         let copy = item.packet().and_then(|packet| cx.classify.pool().copy(packet));
         let Some(copy) = copy else { return };
-        let mut copy = Item::new(copy, origin);
-        (copy.len, copy.segments, copy.priority) = (len, segments, priority);
+        let mut copy = Item::new(copy, origin, (len, segments));
+        copy.priority = priority;
         let copy = match cx.items.put(copy) {
             Ok(copy) => copy,
             Err(copy) => {

@@ -1,7 +1,7 @@
 //! A segment that stands for several packets, enqueued part by part: `tbf_segment`, `netem_segment`.
 
 use super::discipline::{Classify, Context, Enqueued};
-use super::items::{Item, ItemId, Origin};
+use super::items::{Item, ItemId, Origin, charge};
 use crate::buffer::Packet;
 use crate::counters::QueueCount;
 use crate::drops::DropReason;
@@ -40,7 +40,8 @@ impl Segment {
         count: &mut QueueCount,
         cx: &mut Context<'_, C>,
     ) -> Option<(ItemId, u32)> {
-        let part = Item::new(part, self.origin);
+        let charged = charge(&part);
+        let part = Item::new(part, self.origin, charged);
         let len = part.len;
         match cx.items.put(part) {
             Ok(id) => Some((id, len)),

@@ -93,7 +93,8 @@ impl Bed {
         packet.place(HEADROOM.min(packet.slot().len() - len), len).unwrap();
         packet.bytes_mut().fill(0);
         packet.set_tag(Tag { mark, ..Tag::default() });
-        let item = Item::new(packet, Origin::Here);
+        let charged = self.node.charge(&packet);
+        let item = Item::new(packet, Origin::Here, charged);
         let id = self.items.put(item).unwrap();
         self.with(|node, cx| node.enqueue(id, cx))
     }
@@ -157,19 +158,26 @@ pub(super) fn rate(bytes_per_second: u64) -> RateConfig {
     RateConfig { bytes_per_second, ..RateConfig::default() }
 }
 
+/// A table of two cells, or an overhead alone.
+pub(super) fn size_table(number: u8) -> Arc<SizeTable> {
+    let sizes = if number < 128 { Box::default() } else { Box::from([900, u16::from(number)]) };
+    let overhead = i32::from(number) - 30;
+    Arc::new(SizeTable { overhead, cell_align: -1, cell_log: 9, size_log: 0, sizes })
+}
+
 pub(super) fn pfifo(queue: u32, limit: u32) -> Qdisc {
-    Qdisc { queue: QueueId(queue), handle: 0, kind: QdiscKind::Fifo(FifoLimit::Packets(limit)) }
+    Qdisc::new(QueueId(queue), 0, QdiscKind::Fifo(FifoLimit::Packets(limit)))
 }
 
 pub(super) fn bfifo(queue: u32, limit: u32) -> Qdisc {
-    Qdisc { queue: QueueId(queue), handle: 0, kind: QdiscKind::Fifo(FifoLimit::Bytes(limit)) }
+    Qdisc::new(QueueId(queue), 0, QdiscKind::Fifo(FifoLimit::Bytes(limit)))
 }
 
 pub(super) fn tbf(queue: u32, bytes_per_second: u64, burst: u32, child: Qdisc) -> Qdisc {
     let buffer = crate::qos::Rate::new(rate(bytes_per_second)).nanos(burst);
     let max_size = burst;
     let tbf = tables::Tbf { rate: rate(bytes_per_second), buffer, peak: None, max_size, child };
-    Qdisc { queue: QueueId(queue), handle: 0x1_0000 * queue, kind: QdiscKind::Tbf(Box::new(tbf)) }
+    Qdisc::new(QueueId(queue), 0x1_0000 * queue, QdiscKind::Tbf(Box::new(tbf)))
 }
 
 pub(super) fn class(queue: u32, minor: u32, parent: u32, speed: u64, ceil: u64, leaf: Qdisc) -> HtbClass {
@@ -192,7 +200,7 @@ pub(super) fn class(queue: u32, minor: u32, parent: u32, speed: u64, ceil: u64, 
 
 pub(super) fn htb(queue: u32, default: u32, classes: Vec<HtbClass>) -> Qdisc {
     let htb = tables::Htb { default, direct: 1000, filters: Some(HookId(0)), classes };
-    Qdisc { queue: QueueId(queue), handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) }
+    Qdisc::new(QueueId(queue), 0x1_0000, QdiscKind::Htb(Box::new(htb)))
 }
 
 /// 12 ms a packet of 1,500 bytes at 1 Mbit/s: the burst at once, then a packet each 12 ms.
@@ -405,7 +413,7 @@ fn codel_drops_more_and_more() {
         drop_batch: 64,
         mtu: 1514,
     };
-    let root = Qdisc { queue: QueueId(1), handle: 0x1_0000, kind: QdiscKind::FqCodel(config) };
+    let root = Qdisc::new(QueueId(1), 0x1_0000, QdiscKind::FqCodel(config));
     let mut bed = Bed::new(&root);
     let start = bed.now;
     let mut dropped = Vec::new();
@@ -472,4 +480,45 @@ fn workers_share_a_rate() {
             }
         }
     }
+}
+
+/// What Linux 6.12 counts of a frame of so many bytes, by tables of `tc`.
+#[test]
+fn packets_are_charged_by_the_table() {
+    let table = |overhead, cell_align, cell_log, size_log, sizes: &[u16]| SizeTable {
+        overhead,
+        cell_align,
+        cell_log,
+        size_log,
+        sizes: sizes.into(),
+    };
+    let plain = table(20, 0, 0, 3, &[]);
+    assert_eq!((plain.charge(100), plain.charge(u32::MAX)), (120, 19));
+    assert_eq!(
+        (table(-200, 0, 0, 0, &[]).charge(100), table(i32::MAX, 0, 0, 0, &[]).charge(0)),
+        (1, 1 << 20)
+    );
+    // `stab linklayer atm tsize 4 mtu 256`: cells of 64 bytes.
+    let atm = table(0, -1, 6, 0, &[106, 159, 212, 318]);
+    let charged = [0, 1, 64, 65, 128, 256, 257, 320, 512, 513].map(|len| atm.charge(len));
+    assert_eq!(charged, [106, 106, 106, 159, 159, 318, 424, 424, 636, 742]);
+    assert_eq!(table(0, 0, 0, 30, &[1]).charge(0), 1 << 20);
+    assert_eq!(table(0, 0, 0, 30, &[2]).charge(0), 1);
+}
+
+/// Linux 6.12 looks at the table of the root alone.
+#[test]
+fn the_root_charges() {
+    let mut child = pfifo(2, 10);
+    child.size_table = Some(size_table(40));
+    let mut root = tbf(1, 1_000_000, 5000, child);
+    let mut bed = Bed::new(&root);
+    bed.enqueue(100, 0);
+    assert_eq!((bed.count(1).backlog, bed.count(2).backlog), (100, 100));
+    root.size_table = Some(size_table(50));
+    bed.change(&root);
+    assert!(!bed.node.pass_all(Lengths::pretended(&Frames::pretended(&[100])), bed.now));
+    bed.enqueue(100, 0);
+    assert_eq!((bed.count(1).backlog, bed.count(2).backlog), (220, 220));
+    assert_eq!((bed.dequeue(), bed.dequeue()), (Some((100, 0)), Some((120, 0))));
 }

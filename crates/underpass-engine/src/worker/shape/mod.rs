@@ -185,7 +185,7 @@ pub(crate) fn pass_qdisc<const COUNT: bool, T: Trace>(
     let any = shaper.node.passes_any_priority();
     let packets = packets.iter().take(BURST);
     let packets = packets.take_while(|packet| any || packet.tag().priority == 0);
-    let charges: ArrayVec<(u32, u32), BURST> = packets.map(charge).collect();
+    let charges: ArrayVec<(u32, u32), BURST> = packets.map(|packet| shaper.node.charge(packet)).collect();
     let number = shaper.node.pass(&charges, view.now);
     if number > 0 {
         wake_qdisc(path, id);
@@ -291,7 +291,11 @@ pub(crate) fn put_into_qdisc<const COUNT: bool, T: Trace>(
         path.drop(packet, DropReason::QdiscPurged, trace);
         return Enqueued::Dropped;
     }
-    let item = Item::new(packet, origin);
+    let charged = match path.shape.shapers.get(id as usize) {
+        Some(Some(shaper)) => shaper.node.charge(&packet),
+        _ => charge(&packet),
+    };
+    let item = Item::new(packet, origin, charged);
     if lacks_room(path, &item) {
         if let Some(Some(shaper)) = path.shape.shapers.get_mut(id as usize) {
             shaper.node.refuse();

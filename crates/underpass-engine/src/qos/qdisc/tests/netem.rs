@@ -26,7 +26,7 @@ fn plain() -> tables::Netem {
 }
 
 pub(super) fn netem(config: tables::Netem) -> Qdisc {
-    Qdisc { queue: QueueId(0), handle: 0x1_0000, kind: QdiscKind::Netem(Box::new(config)) }
+    Qdisc::new(QueueId(0), 0x1_0000, QdiscKind::Netem(Box::new(config)))
 }
 
 /// One that may do anything.

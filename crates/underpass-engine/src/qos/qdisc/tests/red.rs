@@ -21,7 +21,7 @@ pub(super) fn params() -> RedParams {
 }
 
 pub(super) fn red(params: RedParams, child: Qdisc) -> Qdisc {
-    Qdisc { queue: QueueId(1), handle: 0x1_0000, kind: QdiscKind::Red(Box::new(Red { params, child })) }
+    Qdisc::new(QueueId(1), 0x1_0000, QdiscKind::Red(Box::new(Red { params, child })))
 }
 
 /// The average follows the queue by a quarter of the difference; beyond the maximum all packets are dropped.

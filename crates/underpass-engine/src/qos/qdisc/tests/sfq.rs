@@ -19,12 +19,12 @@ fn plain() -> tables::Sfq {
 }
 
 pub(super) fn sfq(config: tables::Sfq) -> Qdisc {
-    Qdisc { queue: QueueId(2), handle: 0x10_0000, kind: QdiscKind::Sfq(config) }
+    Qdisc::new(QueueId(2), 0x10_0000, QdiscKind::Sfq(config))
 }
 
 pub(super) fn codel(limit: u32, ecn: bool) -> Qdisc {
     let config = tables::Codel { limit, target: 1000, interval: 5000, ecn, ce_threshold: None, mtu: 1000 };
-    Qdisc { queue: QueueId(2), handle: 0x10_0000, kind: QdiscKind::Codel(config) }
+    Qdisc::new(QueueId(2), 0x10_0000, QdiscKind::Codel(config))
 }
 
 /// Linux 6.12: `tbf rate 400kbit burst 1514` with `sfq OPTIONS` in it, whose filters lead frames to hashes by their first
@@ -287,10 +287,7 @@ proptest! {
     fn codel_is_fq_codel_with_one_flow(
         packets in prop::collection::vec((60usize..1500, 0u64..1_000_000, 0u64..2_000_000), 1..400), ecn: bool,
     ) {
-        let one = Qdisc {
-            queue: QueueId(2),
-            handle: 0x10_0000,
-            kind: QdiscKind::FqCodel(tables::FqCodel {
+        let kind = QdiscKind::FqCodel(tables::FqCodel {
                 filters: None,
                 limit: 10_000,
                 flows: 1,
@@ -303,8 +300,8 @@ proptest! {
                 memory_limit: u32::MAX,
                 drop_batch: 64,
                 mtu: 1000,
-            }),
-        };
+            });
+        let one = Qdisc::new(QueueId(2), 0x10_0000, kind);
         let (mut codel, mut fq_codel) = (Bed::new(&codel(10_000, ecn)), Bed::new(&one));
         for ((len, before, after), number) in packets.into_iter().zip(0u32..) {
             for bed in [&mut codel, &mut fq_codel] {

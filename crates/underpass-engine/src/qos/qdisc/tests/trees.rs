@@ -8,11 +8,7 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
     prop_oneof![
         (0u32..20).prop_map(|limit| pfifo(0, limit)),
         (0u32..20_000).prop_map(|limit| bfifo(0, limit)),
-        Just(Qdisc {
-            queue: QueueId(0),
-            handle: 0,
-            kind: QdiscKind::PfifoFast(tables::PfifoFast { limit: 7 })
-        }),
+        Just(Qdisc::new(QueueId(0), 0, QdiscKind::PfifoFast(tables::PfifoFast { limit: 7 }))),
         (0u32..30, any::<bool>()).prop_map(|(limit, ecn)| super::sfq::codel(limit, ecn)),
         (2u32..30, 1u32..9, 1u32..9, 0u64..9_000_000, any::<[bool; 2]>()).prop_map(
             |(limit, depth, flows, perturb, [head_drop, filtered])| {
@@ -29,10 +25,8 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
                 })
             }
         ),
-        (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| Qdisc {
-            queue: QueueId(0),
-            handle: 0x8_0000,
-            kind: QdiscKind::FqCodel(tables::FqCodel {
+        (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| {
+            let kind = QdiscKind::FqCodel(tables::FqCodel {
                 filters: None,
                 limit,
                 flows,
@@ -45,7 +39,8 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
                 memory_limit: 100_000,
                 drop_batch: 3,
                 mtu: 1000,
-            }),
+            });
+            Qdisc::new(QueueId(0), 0x8_0000, kind)
         }),
     ]
 }
@@ -53,14 +48,10 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
 fn tree() -> impl Strategy<Value = Qdisc> {
     fifo().prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
-            (prop::collection::vec(inner.clone(), 2..4)).prop_map(|bands| Qdisc {
-                queue: QueueId(0),
-                handle: 0x2_0000,
-                kind: QdiscKind::Prio(tables::Prio {
-                    priomap: tables::PRIOMAP,
-                    filters: Some(HookId(0)),
-                    bands,
-                }),
+            (prop::collection::vec(inner.clone(), 2..4)).prop_map(|bands| {
+                let (priomap, filters) = (tables::PRIOMAP, Some(HookId(0)));
+                let kind = QdiscKind::Prio(tables::Prio { priomap, filters, bands });
+                Qdisc::new(QueueId(0), 0x2_0000, kind)
             }),
             (prop::array::uniform6(any::<u32>()), prop::option::of(inner.clone()), any::<[bool; 4]>())
                 .prop_map(|(numbers, child, flags)| super::netem::any_netem(numbers, child, flags)),
@@ -102,8 +93,9 @@ fn tree() -> impl Strategy<Value = Qdisc> {
     })
 }
 
-/// Gives each its number.
-fn numbered(mut root: Qdisc) -> Qdisc {
+/// Gives each its number, and the root a size table where there is a number for one.
+fn numbered(mut root: Qdisc, table: Option<u8>) -> Qdisc {
+    root.size_table = table.map(super::size_table);
     fn number(qdisc: &mut Qdisc, next: &mut u32) {
         *next += 1;
         qdisc.queue = QueueId(*next);
@@ -140,7 +132,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(len, mark)| Step::Enqueue(len, mark)),
         10 => Just(Step::Dequeue),
         5 => (0u64..20_000_000).prop_map(Step::Pass),
-        1 => tree().prop_map(|tree| Step::Change(Box::new(numbered(tree)))),
+        1 => (tree(), any::<Option<u8>>()).prop_map(|(tree, table)| Step::Change(Box::new(numbered(tree, table)))),
     ];
     prop::collection::vec(step, 0..150)
 }
@@ -150,8 +142,8 @@ proptest! {
 
     /// Whatever the tree: each packet leaves or is dropped, and what waits is what has not.
     #[test]
-    fn nothing_is_lost(root in tree(), steps in steps()) {
-        let mut bed = Bed::of_slots(&numbered(root), 160);
+    fn nothing_is_lost(root in tree(), table: Option<u8>, steps in steps()) {
+        let mut bed = Bed::of_slots(&numbered(root, table), 160);
         let (mut received_by, mut left, mut dropped) = (0, 0, 0);
         let all = bed.pool.available();
         for step in steps {
@@ -193,7 +185,7 @@ proptest! {
                 HtbClass { quantum: 1000, ..class }
             });
             let htb = tables::Htb { default: speeds.len() as u32, direct: 10, filters: None, classes: classes.collect() };
-            Qdisc { queue: QueueId(1), handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) }
+            Qdisc::new(QueueId(1), 0x1_0000, QdiscKind::Htb(Box::new(htb)))
         };
         let (mut passing, mut queueing) = (Bed::of_slots(&root, 160), Bed::of_slots(&root, 160));
         for (pause, lens) in rounds {
