@@ -119,6 +119,12 @@ impl Events {
         }
     }
 
+    /// Tells the members of a group of another protocol.
+    pub fn tell(&mut self, protocol: Protocol, group: u32, bytes: Vec<u8>) {
+        let bytes = bytes.into_boxed_slice();
+        self.queue.push_back(Notification { protocol, group, except: None, bytes });
+    }
+
     pub fn take(&mut self) -> impl Iterator<Item = Notification> + '_ {
         self.queue.drain(..)
     }

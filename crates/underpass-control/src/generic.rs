@@ -11,7 +11,7 @@ use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, f
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::link::tunnel::publish::publish_tunnels_from_any;
 use crate::route::recompile::tunnel_source_changed;
-use crate::{Request, Router, hmac};
+use crate::{Request, Router, hmac, psample};
 
 /// A command needs `CAP_NET_ADMIN`.
 const ADMIN: u32 = 1;
@@ -31,6 +31,8 @@ struct Family {
     max_attribute: u16,
     /// Commands and what they can do.
     operations: &'static [(u8, u32)],
+    /// Names and numbers of its multicast groups.
+    groups: &'static [(&'static str, u32)],
     /// Answers a command.
     answer: fn(&mut Router, &Request<'_>, u8, bool, &mut Replies) -> Result<Outcome, RequestError>,
 }
@@ -43,6 +45,7 @@ const FAMILIES: &[Family] = &[
         version: 2,
         max_attribute: 0,
         operations: &[(control::GETFAMILY, DO | DUMP | POLICY)],
+        groups: &[],
         answer: control,
     },
     Family {
@@ -57,6 +60,7 @@ const FAMILIES: &[Family] = &[
             (seg6::CMD_SET_TUNSRC, ADMIN | DO | POLICY),
             (seg6::CMD_GET_TUNSRC, ADMIN | DO | POLICY),
         ],
+        groups: &[],
         answer: answer_seg6,
     },
     Family {
@@ -74,6 +78,7 @@ const FAMILIES: &[Family] = &[
             (ioam6::CMD_DUMP_SCHEMAS, ADMIN | DUMP),
             (ioam6::CMD_NS_SET_SCHEMA, ADMIN | DO | POLICY),
         ],
+        groups: &[],
         answer: crate::ioam::request::answer,
     },
     Family {
@@ -87,7 +92,18 @@ const FAMILIES: &[Family] = &[
             (fou::CMD_DEL, ADMIN | DO | POLICY),
             (fou::CMD_GET, DO | DUMP | POLICY),
         ],
+        groups: &[],
         answer: crate::fou::request::answer,
+    },
+    Family {
+        id: 0x1b,
+        beside_kernel: Some(0x3f9),
+        name: psample::NAME,
+        version: genetlink::psample::VERSION as u32,
+        max_attribute: genetlink::psample::ATTR_MAX,
+        operations: &[(genetlink::psample::CMD_GET_GROUP, DUMP)],
+        groups: psample::MULTICAST,
+        answer: psample::answer,
     },
 ];
 
@@ -161,6 +177,23 @@ fn write_family(reply: &mut Reply<'_>, family: &Family, beside_kernel: bool) {
         reply.end(operation);
     }
     reply.end(operations);
+    if family.groups.is_empty() {
+        return;
+    }
+    let groups = reply.nest_unflagged(control::ATTR_MCAST_GROUPS);
+    for (number, &(name, id)) in (1..).zip(family.groups) {
+        let group = reply.nest_unflagged(number);
+        reply.u32(control::ATTR_MCAST_GRP_ID, id);
+        reply.text(control::ATTR_MCAST_GRP_NAME, name);
+        reply.end(group);
+    }
+    reply.end(groups);
+}
+
+/// The id of a family of the router's.
+pub(crate) fn family_id(router: &Router, name: &str) -> u16 {
+    let family = FAMILIES.iter().find(|family| family.name == name);
+    family.map_or(0, |family| family.id_where(router.live.is_some()))
 }
 
 /// `CTRL_CMD_GETFAMILY`: by id, else by name, or all.

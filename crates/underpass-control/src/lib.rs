@@ -31,6 +31,7 @@ mod neighbour;
 mod netconf;
 mod owner;
 mod program;
+mod psample;
 mod request;
 mod route;
 mod router;
@@ -53,6 +54,7 @@ pub use namespace::{Device, Namespace};
 pub use neighbour::Neighbour;
 pub use owner::{Owner, owner, translate};
 pub use program::{Offered, Program};
+pub use psample::is_own_group;
 pub use request::{Protocol, Request};
 pub use route::{
     Matched, PolicyCount, Route, RouteWords, RoutesInWords, Sender, Shadow, VrfChange, VrfDoor, VrfRoute,

@@ -25,6 +25,7 @@ use crate::link::tunnel::Tunnels;
 use crate::link::{self, Link, LinkKind, Links, valid_mac, valid_name};
 use crate::neighbour::{self, Neighbours};
 use crate::program::Offered;
+use crate::psample::{Psample, count_member};
 use crate::route::mpls::{self, AF_MPLS};
 use crate::route::publish::begin_publishing;
 use crate::route::recompile::refresh_lookups;
@@ -101,6 +102,7 @@ impl Router {
             tc: TrafficControl::default(),
             actions: Actions::default(),
             filters: Filters::default(),
+            psample: Psample::default(),
             began: Instant::now(),
             changes: 0,
             programs: Offered::new(),
@@ -182,8 +184,9 @@ impl Router {
         check_group(group)?;
         if !client.listens_to(group) {
             client.groups.push(group);
-            if client.protocol == Protocol::Route {
-                self.events.join(group);
+            match client.protocol {
+                Protocol::Route => self.events.join(group),
+                Protocol::Generic => count_member(self, group, true),
             }
         }
         Ok(())
@@ -197,8 +200,9 @@ impl Router {
         check_group(group)?;
         if client.listens_to(group) {
             client.groups.retain(|&member| member != group);
-            if client.protocol == Protocol::Route {
-                self.events.leave(group);
+            match client.protocol {
+                Protocol::Route => self.events.leave(group),
+                Protocol::Generic => count_member(self, group, false),
             }
         }
         Ok(())
@@ -206,8 +210,11 @@ impl Router {
 
     /// Forgets a client whose socket was closed.
     pub fn close(&mut self, client: Client) {
-        if client.protocol == Protocol::Route {
-            client.groups.iter().for_each(|&group| self.events.leave(group));
+        for group in client.groups {
+            match client.protocol {
+                Protocol::Route => self.events.leave(group),
+                Protocol::Generic => count_member(self, group, false),
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use crate::link::{Link, LinkKind, Links};
 use crate::live::{DUMMY, Hooked, Live, Unseen, VlanDevice};
 use crate::neighbour::{Neighbour, Neighbours};
 use crate::program::Offered;
+use crate::psample::Psample;
 use crate::route::Routes;
 use crate::sysctl::Sysctls;
 use crate::tc::TrafficControl;
@@ -54,6 +55,8 @@ pub struct Router {
     pub(crate) actions: Actions,
     /// `tc filter`, `tc chain`.
     pub(crate) filters: Filters,
+    /// Groups of samples, and who listens to them.
+    pub(crate) psample: Psample,
     pub(crate) began: Instant,
     /// Changes with every request or message that may have changed what is configured.
     pub(crate) changes: u64,

@@ -36,6 +36,54 @@ pub mod control {
     pub const ATTR_OP_ID: u16 = 1;
     /// u32: `GENL_*` flags of a command.
     pub const ATTR_OP_FLAGS: u16 = 2;
+    /// Nested array of [`ATTR_MCAST_GRP_ID`] and [`ATTR_MCAST_GRP_NAME`].
+    pub const ATTR_MCAST_GROUPS: u16 = 7;
+    /// String: the name of a multicast group.
+    pub const ATTR_MCAST_GRP_NAME: u16 = 1;
+    /// u32: its number.
+    pub const ATTR_MCAST_GRP_ID: u16 = 2;
+}
+
+/// `psample`, packets that the action `sample` shows. Linux: `include/uapi/linux/psample.h`.
+pub mod psample {
+    /// Its version, in the generic netlink header.
+    pub const VERSION: u8 = 1;
+    /// A packet, for the group `packets`.
+    pub const CMD_SAMPLE: u8 = 0;
+    /// Lists the groups of samples.
+    pub const CMD_GET_GROUP: u8 = 1;
+    /// There is a group now, for the group `config`, or one of the list.
+    pub const CMD_NEW_GROUP: u8 = 2;
+    /// It is no more.
+    pub const CMD_DEL_GROUP: u8 = 3;
+    /// u16: interface index of the link that the packet came in by.
+    pub const ATTR_IIFINDEX: u16 = 0;
+    /// u16: that of the link that it leaves by.
+    pub const ATTR_OIFINDEX: u16 = 1;
+    /// u32: length of the packet.
+    pub const ATTR_ORIGSIZE: u16 = 2;
+    /// u32: number of a group.
+    pub const ATTR_SAMPLE_GROUP: u16 = 3;
+    /// u32: number of the sample in its group, or how many the group has had.
+    pub const ATTR_GROUP_SEQ: u16 = 4;
+    /// u32: one of so many packets.
+    pub const ATTR_SAMPLE_RATE: u16 = 5;
+    /// The packet, or its first bytes.
+    pub const ATTR_DATA: u16 = 6;
+    /// u32: how many use a group.
+    pub const ATTR_GROUP_REFCOUNT: u16 = 7;
+    /// Aligns what follows it.
+    pub const ATTR_PAD: u16 = 9;
+    /// u64: nanoseconds since 1970.
+    pub const ATTR_TIMESTAMP: u16 = 13;
+    /// u16: EtherType, in host byte order.
+    pub const ATTR_PROTO: u16 = 14;
+    /// The cookie of the action.
+    pub const ATTR_USER_COOKIE: u16 = 15;
+    /// `PSAMPLE_ATTR_MAX`.
+    pub const ATTR_MAX: u16 = 16;
+    /// `PSAMPLE_MAX_PACKET_SIZE`: bytes of the attributes of a sample.
+    pub const MAX_SIZE: usize = 0xffff;
 }
 
 /// `IOAM6`, Linux: `include/uapi/linux/ioam6_genl.h`.

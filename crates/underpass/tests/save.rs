@@ -36,7 +36,7 @@ fn shown(router: &Offline) -> String {
     let links: Vec<&str> =
         links.as_array().unwrap().iter().map(|link| link["ifname"].as_str().unwrap()).collect();
     let mut tc = "qdisc show\nactions list action gact\n".to_owned();
-    for kind in ["police", "mirred", "mpls", "vlan", "skbedit", "tunnel_key", "csum", "pedit"] {
+    for kind in ["police", "mirred", "mpls", "vlan", "skbedit", "tunnel_key", "csum", "pedit", "sample"] {
         writeln!(tc, "actions list action {kind}").unwrap();
     }
     for link in &links {

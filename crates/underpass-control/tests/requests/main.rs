@@ -13,4 +13,5 @@ mod links_and_addresses;
 mod mirror;
 mod recorded_requests;
 mod recorded_routes;
+mod samples;
 mod vlan_beside;

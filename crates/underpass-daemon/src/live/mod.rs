@@ -46,7 +46,7 @@ use std::{
         Arc,
         mpsc::{Receiver, sync_channel},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
@@ -339,6 +339,11 @@ impl Live {
                 match word {
                     Word::Wanted(wanted) => {
                         self.pending.want(wanted, &self.router, &mut self.kernel, &self.workers);
+                    }
+                    Word::Sampled(samples) => {
+                        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                        self.router.show_samples(&samples, now.as_nanos() as u64);
+                        server.report(self);
                     }
                     Word::Printed(text, lost) => {
                         text.lines().for_each(|line| tracing::info!("bpf_trace_printk: {line}"));

@@ -26,7 +26,7 @@ use underpass_engine::{
     drops::DropReason,
     tables::{LinkId, Reader, Rewrite, Tables},
     trace::Watch,
-    worker::{Burst, Keeper, Unresolved, Worker, drop_log::Example},
+    worker::{Burst, Keeper, PacketSample, Unresolved, Worker, drop_log::Example},
 };
 use underpass_port::{
     live::{Device, LivePort, Tally},
@@ -128,6 +128,8 @@ pub enum Word {
     Wanted(Unresolved),
     /// BPF programs have printed this, a line each, and so many lines more that were lost.
     Printed(Box<str>, u64),
+    /// Somebody wants to see these packets.
+    Sampled(Vec<PacketSample>),
 }
 
 /// What a worker did, for those who want to know.
@@ -493,6 +495,11 @@ impl Running {
             if self.wanted.sender.try_send(Word::Printed(text, lost)).is_ok() {
                 self.wanted.waker.wake();
             }
+        }
+        let samples = self.worker.samples();
+        // What there is no room for is lost, which the numbers of the next ones tell.
+        if !samples.is_empty() && self.wanted.sender.try_send(Word::Sampled(samples)).is_ok() {
+            self.wanted.waker.wake();
         }
         // What qdiscs have held until now.
         self.worker.advance(nanos, turn(&mut self.tracer, nanos));

@@ -12,7 +12,7 @@ use nix::{
         socket::{MsgFlags, send},
     },
 };
-use underpass_control::{Client, Notification, Offered, Protocol, RequestError};
+use underpass_control::{Client, Notification, Offered, Protocol, RequestError, is_own_group};
 
 use super::{
     Buffers, PortIds, QUEUE,
@@ -278,7 +278,9 @@ impl Session {
     /// netlink_setsockopt of Linux.
     pub fn set(&mut self, host: &mut dyn Host, option: i32, value: u32) -> Result<Message, Errno> {
         let (on, router) = (value != 0, host.router());
-        if let Some(beside) = &mut self.beside {
+        let member_of = matches!(option, libc::NETLINK_ADD_MEMBERSHIP | libc::NETLINK_DROP_MEMBERSHIP);
+        let own = member_of && is_own_group(self.client.protocol, value);
+        if let Some(beside) = self.beside.as_mut().filter(|_| !own) {
             beside.set(option, value)?;
         }
         let joined = match option {

@@ -3,6 +3,8 @@
 //! An action is an object of its own; several filters may lead to it, and it counts for all of them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use super::{ActionId, LinkId};
 use crate::counters::TcCounterId;
@@ -62,11 +64,41 @@ pub enum TcActionKind {
     Skbedit(Skbedit),
     /// `tunnel_key`: the packet gets these parameters, or `unset`.
     TunnelKey(Option<TunnelKey>),
+    /// `sample`: somebody wants to see one of so many packets.
+    Sample(Arc<Sample>),
     /// `csum`: these checksums are made right.
     Csum(Checksums),
     /// `pedit`: bytes are changed, in this order.
     Pedit(Box<[PeditKey]>),
 }
+
+/// `sample`: one packet of so many for whoever listens to a group.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// One of so many; not 0.
+    pub rate: u32,
+    /// The bytes of a packet that are wanted. `None`: all.
+    pub truncate: Option<u32>,
+    /// The number of the group.
+    pub group: u32,
+    /// The number of the group's next sample.
+    pub next: Arc<AtomicU32>,
+    /// What goes along with each sample.
+    pub cookie: Option<Box<[u8]>>,
+    /// Whether anybody listens. Otherwise nothing is sampled.
+    pub heard: bool,
+}
+
+impl PartialEq for Sample {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { rate, truncate, group, next, cookie, heard } = self;
+        (rate, truncate, group, cookie, heard)
+            == (&other.rate, &other.truncate, &other.group, &other.cookie, &other.heard)
+            && Arc::ptr_eq(next, &other.next)
+    }
+}
+
+impl Eq for Sample {}
 
 /// Checksums: `TCA_CSUM_UPDATE_FLAG_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -67,6 +67,7 @@ use crate::worker::shape::burst_to_qdisc;
 use crate::worker::shape::serve::{catch_up, serve_qdiscs, update_qdiscs};
 use crate::worker::view::View;
 
+pub use crate::worker::hook::sample::PacketSample;
 pub use crate::worker::keeper::{Keeper, Kept};
 pub use crate::worker::path::{Burst, Worker};
 pub use crate::worker::unresolved::Unresolved;

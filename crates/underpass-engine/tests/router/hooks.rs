@@ -1,5 +1,8 @@
 //! Traffic control where packets come in and leave: what passes, what is counted, and where packets go.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
 use super::lab::{Lab, MACS, PEERS, Watcher, frame, ip4, udp};
 use underpass_engine::buffer::{LARGE_SLOT, MARGIN, Offload, Pool, PortId, SLOT, Segment, SegmentKind};
 use underpass_engine::counters::{Count, Direction, TcCount, TcCounterId};
@@ -7,8 +10,8 @@ use underpass_engine::drops::DropReason;
 use underpass_engine::qos::RateConfig;
 use underpass_engine::tables::{
     ANY_PROTOCOL, Chance, ChanceKind, Classifier, Control, FilterChain, FilterPriority, Fw, FwFilter, Hook,
-    HookId, LinkId, Mirred, MplsEdit, MplsFields, Outcome, Police, PoliceRate, Skbedit, TcAction, TcActionId,
-    TcActionKind, U32Key, U32Node, U32Table, VlanEdit,
+    HookId, LinkId, Mirred, MplsEdit, MplsFields, Outcome, Police, PoliceRate, Sample, Skbedit, TcAction,
+    TcActionId, TcActionKind, U32Key, U32Node, U32Table, VlanEdit,
 };
 use underpass_engine::worker::{Burst, Keeper, Kept};
 use underpass_packet::{ethernet, protocol};
@@ -454,5 +457,44 @@ fn what_the_kernel_keeps_passes_filters_first() {
     assert_eq!(lab.send(&all).len(), 1);
     assert_eq!(kernel(&mut lab), all[1..3]);
     assert_eq!(lab.drops(), [("vlan-unknown", 2), ("tc-action", 1)]);
+    lab.assert_accounted();
+}
+
+/// Of each packet a sample: as it came in and as it left, without its VLAN tag, as long as somebody listens and has room.
+#[test]
+fn samples_for_whoever_listens() {
+    let next = Arc::new(AtomicU32::new(7));
+    let sample = |truncate, heard| {
+        let next = Arc::clone(&next);
+        TcActionKind::Sample(Arc::new(Sample { rate: 1, truncate, group: 5, next, cookie: None, heard }))
+    };
+    let mut lab = Lab::new();
+    let (ingress, counter) = lab.action(sample(Some(20), true), Control::Pipe);
+    let (egress, _) = lab.action(sample(None, true), Control::Pipe);
+    let (unheard, _) = lab.action(sample(None, false), Control::Pipe);
+    let (into, out) = (lab.hook(&[&[ingress, unheard]]).0, lab.hook(&[&[egress]]).0);
+    lab.attach(0, Some(into), None);
+    lab.attach(1, None, Some(out));
+    let frames = frames(1);
+    assert_eq!(lab.send(&frames).len(), 1);
+    let samples = lab.worker.samples();
+    let [first, second] = samples.as_slice() else { panic!("{samples:?}") };
+    let interfaces = [0, 1].map(|port| lab.link(port).ifindex);
+    assert_eq!((first.number, first.received_by, first.leaves_by), (7, interfaces[0], 0));
+    assert_eq!((first.length, first.protocol, &first.bytes[..]), (100, ethernet::IPV4, &frames[0][..20]));
+    assert_eq!((second.number, second.received_by, second.leaves_by), (8, interfaces[0], interfaces[1]));
+    assert_eq!((second.length, second.bytes.len()), (100, 100));
+    assert_eq!(lab.writer.tc_count(counter).packets, 1);
+
+    let mut tagged = frames[0].clone();
+    tagged.splice(12..12, [0x81, 0, 0, 9]);
+    lab.send(&[tagged]);
+    let samples = lab.worker.samples();
+    assert_eq!(samples[0].bytes, frames[0][..20]);
+    assert_eq!((samples[0].length, samples[0].protocol), (100, ethernet::IPV4));
+
+    lab.send(&self::frames(100));
+    assert_eq!(lab.worker.samples().len(), 64);
+    assert!(lab.worker.samples().is_empty());
     lab.assert_accounted();
 }

@@ -13,6 +13,7 @@ use super::compile::{compile_action, publish_action};
 use super::tunnel_key::{publish_keyed, release_ways};
 use super::{Action, Context, Exts, Made, Name, known};
 use crate::Router;
+use crate::psample::{hold_group, release_group};
 
 /// The packet path's name of an action.
 pub(crate) fn action_id(router: &Router, name: Name) -> Option<TcActionId> {
@@ -50,6 +51,10 @@ fn init_action(
             action.binds += 1;
         }
         dress(router, wanted, entry);
+        if kind == "sample" {
+            // Its cookie goes along with samples.
+            publish_action(router, wanted);
+        }
         return Ok((wanted, Made::Bound));
     }
     if existing && !context.replace {
@@ -69,13 +74,15 @@ fn init_action(
         router.filters.hold_chain(block, chain);
     }
     router.actions.generation += 1;
+    hold_samples(router, &config);
     if existing {
         let Some(action) = router.actions.by_name.get_mut(&wanted) else {
             return Err(RequestError::errno(ENOENT));
         };
         let left = std::mem::replace(&mut action.goto, goto);
-        action.config = config;
+        let before = std::mem::replace(&mut action.config, config);
         action.estimator = estimator;
+        release_samples(router, &before);
         if let Some((block, chain)) = left {
             router.filters.release_chain(block, chain);
         }
@@ -106,9 +113,29 @@ fn init_action(
     };
     action.id = router.engine.add_tc_action(compile_action(router, &action));
     router.actions.by_name.insert(name, action);
-    publish_keyed(router, name);
     dress(router, name, entry);
+    publish_keyed(router, name);
     Ok((name, Made::New))
+}
+
+/// An action of this kind is about to be: its group of samples has to be there.
+fn hold_samples(router: &mut Router, config: &Config) {
+    if let Config::Sample(sample) = config {
+        hold_group(router, sample.group.unwrap_or_default());
+    }
+}
+
+/// It is no more.
+fn release_samples(router: &mut Router, config: &Config) {
+    if let Config::Sample(sample) = config {
+        release_group(router, sample.group.unwrap_or_default());
+    }
+}
+
+/// Publishes all actions of a kind.
+pub(crate) fn publish_kind(router: &mut Router, kind: &'static str) {
+    let names: Vec<_> = router.actions.of_kind(kind).map(|(name, _)| name).collect();
+    names.into_iter().for_each(|name| publish_action(router, name));
 }
 
 /// What a request says of an action besides its options.
@@ -179,6 +206,18 @@ fn check_action(
             key.check()?;
             control()?;
             Ok(config)
+        }
+        Config::Sample(mut sample) => {
+            let (rate, _) = sample.required()?;
+            control()?;
+            if rate == 0 {
+                return Err(RequestError::new(EINVAL, "invalid sample rate"));
+            }
+            // A change that says nothing of a length leaves it.
+            if let (None, Some(Config::Sample(old))) = (sample.truncate, old) {
+                sample.truncate = old.truncate;
+            }
+            Ok(Config::Sample(sample))
         }
         Config::Csum(_) => {
             control()?;
@@ -306,6 +345,7 @@ fn remove_action(router: &mut Router, name: Name) {
     router.actions.generation += 1;
     if let Some(action) = router.actions.remove(name) {
         router.engine.remove_tc_action(action.id);
+        release_samples(router, &action.config);
         router.engine.remove_tc_counter(action.counter);
         release_ways(router, action.ways);
         if let Some((block, chain)) = action.goto {

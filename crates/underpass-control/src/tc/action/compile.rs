@@ -1,9 +1,11 @@
 //! Actions as the packet path has them.
 
+use std::sync::Arc;
+
 use underpass_engine::qos::{LinkLayer, RateConfig};
 use underpass_engine::tables::{
     Chance, ChanceKind, Checksums, Control, Mirred, MplsEdit, MplsFields, PeditHeader, PeditKey, Police,
-    PolicePackets, PoliceRate, Skbedit, TcAction, TcActionKind, VlanEdit,
+    PolicePackets, PoliceRate, Sample, Skbedit, TcAction, TcActionKind, VlanEdit,
 };
 use underpass_netlink::tc::action::pedit::{self, HeaderType};
 use underpass_netlink::tc::action::{Config, mpls, police, vlan};
@@ -141,6 +143,17 @@ pub(super) fn compile_action(router: &Router, action: &Action) -> TcAction {
         Config::TunnelKey(key) => {
             let key = key.check().ok().flatten();
             TcActionKind::TunnelKey(key.map(|key| tunnel_key::compile(key, &action.ways)))
+        }
+        Config::Sample(sample) => {
+            let group = sample.group.unwrap_or_default();
+            TcActionKind::Sample(Arc::new(Sample {
+                rate: sample.rate.unwrap_or(1),
+                truncate: sample.truncate,
+                group,
+                next: router.psample.next_of(group),
+                cookie: action.cookie.clone(),
+                heard: router.psample.heard(),
+            }))
         }
         Config::Csum(csum) => TcActionKind::Csum(Checksums(csum.flags)),
         Config::Pedit(pedit) => TcActionKind::Pedit(pedit.keys.iter().map(compile_key).collect()),

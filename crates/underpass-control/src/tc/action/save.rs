@@ -9,7 +9,7 @@ use underpass_netlink::tc::action::gact::Probability;
 use underpass_netlink::tc::action::mpls::Verb as MplsVerb;
 use underpass_netlink::tc::action::vlan::{Tag, Verb as VlanVerb};
 use underpass_netlink::tc::action::{
-    self, Config, Csum, Gact, Generic, Mirred, Mpls, Police, Skbedit, TunnelKey, goto_chain,
+    self, Config, Csum, Gact, Generic, Mirred, Mpls, Police, Sample, Skbedit, TunnelKey, goto_chain,
 };
 use underpass_netlink::tc::rate::ATM;
 
@@ -154,6 +154,10 @@ fn words(save: &mut Save<'_>, made: &mut Made, name: Name, action: &Action) -> W
             then(save, &mut words, generic, &what);
         }
         Config::TunnelKey(key) => key_words(save, &mut words, key, &what),
+        Config::Sample(Sample { generic, rate, truncate, group }) => {
+            words.some("rate", *rate).some("group", *group).some("trunc", *truncate);
+            then(save, &mut words, generic, &what);
+        }
         Config::Csum(Csum { generic, flags }) => {
             csum_words(save, &mut words, *flags, &what);
             then(save, &mut words, generic, &what);

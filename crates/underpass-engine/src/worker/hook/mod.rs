@@ -2,6 +2,7 @@
 //! Linux's `sch_handle_ingress`, `sch_handle_egress`, `tcf_classify` and `tcf_action_exec`.
 
 pub(crate) mod burst;
+pub(crate) mod sample;
 pub(crate) mod state;
 
 use underpass_packet::ethernet;
@@ -18,6 +19,7 @@ use crate::tables::{
     TunnelKey, VlanEdit,
 };
 use crate::trace::{Event, Trace};
+use crate::worker::hook::sample::sample;
 use crate::worker::hook::state::{Redirected, Side};
 use crate::worker::path::Path;
 use crate::worker::view::View;
@@ -260,6 +262,11 @@ fn perform_one<const COUNT: bool, T: Trace>(
             trace.step(Event::Action("tunnel_key"), &packet);
             let tunnel = if key.is_some() { id.0 + 1 } else { NO_TUNNEL_KEY };
             packet.set_tag(Tag { tunnel, ..packet.tag() });
+            (Some(packet), control, DropReason::TcAction)
+        }
+        TcActionKind::Sample(wanted) => {
+            trace.step(Event::Action("sample"), &packet);
+            sample(path, wanted, &packet, place);
             (Some(packet), control, DropReason::TcAction)
         }
         TcActionKind::Csum(checksums) => {

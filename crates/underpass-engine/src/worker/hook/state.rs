@@ -4,12 +4,15 @@ use crate::buffer::Packet;
 use crate::counters::TcCounterId;
 use crate::qos::{Lease, OuterKey, Place};
 use crate::tables::{LinkId, TcActionId};
+use crate::worker::hook::sample::Samples;
 
 /// What a worker keeps for traffic control.
 pub(crate) struct Hooks {
     /// What it has taken out of shared buckets, by action, and of which generation.
     leases: Vec<(u64, Lease)>,
     pub(crate) random: u64,
+    /// Packets that somebody wants to see.
+    pub(crate) samples: Samples,
     /// Packets on their way to another link.
     pub(crate) redirected: Vec<Redirected>,
     /// Those that go on just now, and of these what does not leave by a port.
@@ -49,6 +52,7 @@ impl Default for Hooks {
     fn default() -> Self {
         Self {
             leases: Vec::new(),
+            samples: Samples::default(),
             random: 0x2545_f491_4f6c_dd1d,
             redirected: Vec::new(),
             going: Vec::new(),

@@ -14,6 +14,7 @@ pub mod mirred;
 pub mod mpls;
 pub mod pedit;
 pub mod police;
+pub mod sample;
 pub mod skbedit;
 pub mod tunnel_key;
 pub mod vlan;
@@ -26,6 +27,7 @@ pub use self::mirred::Mirred;
 pub use self::mpls::Mpls;
 pub use self::pedit::Pedit;
 pub use self::police::Police;
+pub use self::sample::Sample;
 pub use self::skbedit::Skbedit;
 pub use self::tunnel_key::TunnelKey;
 pub use self::vlan::Vlan;
@@ -340,11 +342,13 @@ pub enum Config {
     Csum(Csum),
     /// Changes bytes.
     Pedit(Pedit),
+    /// Shows one of so many packets to others.
+    Sample(Sample),
 }
 
 /// The kinds of actions.
-pub const KINDS: [&str; 9] =
-    ["csum", "gact", "mirred", "mpls", "pedit", "police", "skbedit", "vlan", "tunnel_key"];
+pub const KINDS: [&str; 10] =
+    ["csum", "gact", "mirred", "mpls", "pedit", "police", "sample", "skbedit", "vlan", "tunnel_key"];
 
 impl Config {
     /// Reads the options of a kind: what Linux looks at before it looks for an action of that index.
@@ -363,6 +367,7 @@ impl Config {
             "tunnel_key" => Self::TunnelKey(TunnelKey::parse(options)?),
             "csum" => Self::Csum(Csum::parse(options)?),
             "pedit" => Self::Pedit(Pedit::parse(options)?),
+            "sample" => Self::Sample(Sample::parse(options)?),
             _ => return Err(unknown_kind(kind)),
         })
     }
@@ -379,6 +384,7 @@ impl Config {
             Self::TunnelKey(_) => "tunnel_key",
             Self::Csum(_) => "csum",
             Self::Pedit(_) => "pedit",
+            Self::Sample(_) => "sample",
         }
     }
 
@@ -394,6 +400,7 @@ impl Config {
             Self::TunnelKey(key) => key.generic.index,
             Self::Csum(csum) => csum.generic.index,
             Self::Pedit(pedit) => pedit.generic.index,
+            Self::Sample(sample) => sample.generic.index,
         }
     }
 
@@ -409,6 +416,7 @@ impl Config {
             Self::TunnelKey(key) => key.generic.action,
             Self::Csum(csum) => csum.generic.action,
             Self::Pedit(pedit) => pedit.generic.action,
+            Self::Sample(sample) => sample.generic.action,
         }
     }
 
@@ -421,7 +429,7 @@ impl Config {
             Self::Mpls(mpls) => mpls.offloads(),
             Self::Vlan(_) => true,
             Self::Skbedit(skbedit) => skbedit.offloads(),
-            Self::TunnelKey(_) | Self::Csum(_) => true,
+            Self::TunnelKey(_) | Self::Csum(_) | Self::Sample(_) => true,
             Self::Pedit(pedit) => pedit.offloads(),
         }
     }
@@ -455,13 +463,14 @@ impl Config {
             Self::TunnelKey(key) => key.write(reply, fill(&key.generic), times),
             Self::Csum(csum) => Csum { generic: fill(&csum.generic), ..*csum }.write(reply, times),
             Self::Pedit(pedit) => pedit.write(reply, &fill(&pedit.generic), times),
+            Self::Sample(sample) => Sample { generic: fill(&sample.generic), ..*sample }.write(reply, times),
         }
     }
 }
 
 /// Kinds of actions that Linux 6.12 has and the router has not.
-const LINUX_ONLY: [&str; 12] =
-    ["bpf", "connmark", "ct", "ctinfo", "gate", "ife", "ipt", "nat", "sample", "simple", "skbmod", "xt"];
+const LINUX_ONLY: [&str; 11] =
+    ["bpf", "connmark", "ct", "ctinfo", "gate", "ife", "ipt", "nat", "simple", "skbmod", "xt"];
 
 /// Why a kind cannot be made.
 pub fn unknown_kind(kind: &str) -> RequestError {
