@@ -391,6 +391,12 @@ fn red_as_in_linux() {
     as_recorded("red");
 }
 
+/// `fq`: made, changed, shown, and what is refused of it.
+#[test]
+fn paced_flows_as_in_linux() {
+    as_recorded("fq");
+}
+
 /// `codel` and `sfq`: made, changed, shown, and what is refused of them.
 #[test]
 fn fair_and_short_queues_as_in_linux() {

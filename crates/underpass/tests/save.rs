@@ -222,3 +222,17 @@ fn tables_of_u32_keep_their_numbers() {
     let wrong = check(&config);
     assert!(wrong.is_empty(), "{wrong}");
 }
+
+/// What no golden packets have: all words of `fq`, size tables that `tc` computes, and samples.
+#[test]
+fn tables_paces_and_samples() {
+    let config = "ip link set p0 up\nip link set p1 up\ntc qdisc add dev p0 root handle 1: stab overhead -10 mtu 1500 mpu 64 \
+                  tsize 128 linklayer atm fq limit 9 flow_limit 8 buckets 4 orphan_mask 7 quantum 300 initial_quantum 400 \
+                  nopacing maxrate 1mbit low_rate_threshold 2mbit ce_threshold 5ms refill_delay 80ms timer_slack 20us \
+                  horizon 5s horizon_cap\ntc qdisc add dev p1 root handle 1: stab overhead 20 fq\n\
+                  tc qdisc add dev p1 stab linklayer atm clsact\n\
+                  tc actions add action sample rate 10 group 4 trunc 128 continue index 7\n\
+                  tc filter add dev p1 egress matchall action sample rate 3 group 5\n";
+    let wrong = check(config);
+    assert!(wrong.is_empty(), "{wrong}");
+}

@@ -349,3 +349,27 @@ queues(
     ],
     sized(*[200] * 8),
 )
+
+# ------------------------------------------------------------------------------------------ fq
+
+for name, options, frames in [
+    ("plain", "", sized(300, 1000, 28, 1400) + [("IPv6", ip6() / udp())]),
+    # The first packet finds credit, the others wait for a second.
+    ("maxrate", "maxrate 8bit", to(2001, 300, 300, 300)),
+    ("flow-limit", "maxrate 8bit flow_limit 2", to(2001, 100, 200, 300, 400)),
+    ("limit", "maxrate 8bit limit 2", to(2001, 100, 200, 300, 400)),
+    ("nopacing", "maxrate 8bit nopacing", to(2001, 300, 300)),
+    ("quantum", "maxrate 8kbit low_rate_threshold 0 initial_quantum 700 quantum 1000", to(2001, 300, 300, 300, 300, 300)),
+    ("ce_threshold", "ce_threshold 1s", [(f"ECN {ecn}", marked(ecn) / udp(30)) for ecn in range(4)]),
+]:
+    queues(f"fq/{name}", f"fq {options}.", [f"tc qdisc add dev p1 root handle 1: fq orphan_mask 0 {options}"], frames, shows=(ROOT,))
+queues(
+    "fq/tbf",
+    "fq in tbf: what waits goes past all flows as long as there are few packets, then by flows.",
+    [
+        "tc qdisc add dev p1 root handle 1: tbf rate 80bit burst 1000 limit 10k",
+        "tc qdisc add dev p1 parent 1:1 handle 2: fq orphan_mask 0 flow_limit 3",
+    ],
+    to(2001, *[300] * 18),
+    shows=(ROOT,),
+)

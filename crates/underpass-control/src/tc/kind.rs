@@ -4,9 +4,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
+use underpass_engine::counters::QueueId;
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
 use underpass_engine::tables::FifoLimit;
-use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq_codel, htb, netem, queue, rate, red, sfq, tbf};
+use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq, fq_codel, htb, netem, queue, rate, red, sfq, tbf};
 use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::htb::Htb;
@@ -66,6 +67,13 @@ pub(crate) enum Kind {
         /// Where numbers begin.
         seed: u64,
     },
+    /// `fq`.
+    Fq {
+        /// Limits and rates.
+        settings: Box<fq::Fq>,
+        /// What the packet path counts the rest of its own as.
+        more: Option<QueueId>,
+    },
     /// `sfq`.
     Sfq {
         /// Queues and limits.
@@ -112,7 +120,7 @@ impl Kind {
         let hook = match name {
             "ingress" | "clsact" => true,
             "noqueue" | "pfifo" | "bfifo" | "pfifo_fast" | "prio" | "tbf" | "htb" | "fq_codel" | "netem"
-            | "codel" | "sfq" | "red" => false,
+            | "codel" | "sfq" | "red" | "fq" => false,
             _ => return Err(UNKNOWN),
         };
         match (hook, parent == tc::INGRESS) {
@@ -162,6 +170,11 @@ impl Kind {
             "netem" => {
                 let settings = Box::new(netem::Netem::parse(options, None, seed())?);
                 Self::Netem { settings, child: None, change: 0 }
+            }
+            "fq" => {
+                let mut settings = Box::new(fq::Fq::new(frame(link)));
+                settings.change(options)?;
+                Self::Fq { settings, more: None }
             }
             "codel" => {
                 let mut settings = codel::Codel::default();
@@ -217,6 +230,7 @@ impl Kind {
             }
             Self::FqCodel(settings) => settings.change(Some(options), false)?,
             Self::Codel(settings) => settings.change(Some(options))?,
+            Self::Fq { settings, more: _ } => settings.change(Some(options))?,
             Self::Red { settings, child, change: count, seed: _ } => {
                 **settings = red::Red::parse(Some(options), settings.flags)?;
                 *count = count.wrapping_add(1);
@@ -248,6 +262,7 @@ impl Kind {
             Self::FqCodel(_) => "fq_codel",
             Self::Netem { .. } => "netem",
             Self::Codel(_) => "codel",
+            Self::Fq { .. } => "fq",
             Self::Sfq { .. } => "sfq",
             Self::Red { .. } => "red",
         }
@@ -271,6 +286,7 @@ impl Kind {
             Self::FqCodel(settings) => settings.write(reply),
             Self::Netem { settings, .. } => settings.write(reply),
             Self::Codel(settings) => settings.write(reply),
+            Self::Fq { settings, .. } => settings.write(reply),
             Self::Sfq { settings, .. } => settings.write(reply),
             Self::Red { settings, .. } => settings.write(reply),
         }
@@ -283,7 +299,7 @@ impl Kind {
 
     /// Whether it has classes of any kind.
     pub const fn classful(&self) -> bool {
-        !matches!(self, Self::Noqueue | Self::Fifo(_) | Self::PfifoFast | Self::Codel(_))
+        !matches!(self, Self::Noqueue | Self::Fifo(_) | Self::PfifoFast | Self::Codel(_) | Self::Fq { .. })
     }
 
     /// Whether it has filters.

@@ -64,6 +64,7 @@ impl Qdisc {
             | Kind::PfifoFast
             | Kind::FqCodel(_)
             | Kind::Codel(_)
+            | Kind::Fq { .. }
             | Kind::Sfq { .. } => false,
         }
     }

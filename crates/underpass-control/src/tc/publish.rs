@@ -8,6 +8,7 @@ use underpass_engine::tables::{
 };
 use underpass_netlink::tc::Statistics;
 use underpass_netlink::tc::codel::CodelCounts;
+use underpass_netlink::tc::fq::{Fq, FqCounts};
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
 use underpass_netlink::tc::netem::{Loss, Netem, NetemRate};
@@ -91,6 +92,10 @@ pub(crate) fn count_qdisc(router: &Router, link: u32, qdisc: &Qdisc) -> Counted 
     let own = match qdisc.kind {
         Kind::FqCodel(_) => Some(fq_codel_counts(&count)),
         Kind::Codel(_) => Some(codel_counts(&count, router.packet_time())),
+        Kind::Fq { ref settings, more } => {
+            let more = more.map(|more| router.engine.fq_codel_count(more)).unwrap_or_default();
+            Some(fq_counts(&count, &more, settings.timer_slack, router.packet_time()))
+        }
         Kind::Red { .. } => Some(red_counts(&count)),
         _ => None,
     };
@@ -174,6 +179,28 @@ fn red_counts(count: &QueueCount) -> Vec<u8> {
     red::RedCounts { early, full, marked }.bytes()
 }
 
+fn fq_counts(count: &QueueCount, more: &QueueCount, slack: u32, now: u64) -> Vec<u8> {
+    let count = count.fq(more);
+    let due = count.next_delayed.unwrap_or(u64::MAX);
+    let counts = FqCounts {
+        gc_flows: count.forgotten,
+        throttled: count.throttled,
+        flows_plimit: count.flow_limit,
+        pkts_too_long: count.too_long,
+        allocation_errors: count.no_flow,
+        time_next_delayed_flow: due.wrapping_add(slack.into()).wrapping_sub(now).cast_signed(),
+        flows: count.flows as u32,
+        inactive_flows: count.inactive as u32,
+        throttled_flows: count.throttled_flows as u32,
+        unthrottle_latency_ns: u32::try_from(count.latency).unwrap_or(u32::MAX),
+        ce_mark: count.marked,
+        fastpath_packets: count.fastpath,
+        band_drops: count.band_drops,
+        band_packets: count.band_packets.map(|packets| packets as u32),
+    };
+    counts.bytes()
+}
+
 fn codel_counts(count: &QueueCount, now: u64) -> Vec<u8> {
     let count = count.codel();
     // In units of 1,024 ns that wrap.
@@ -207,6 +234,7 @@ fn unnumbered(qdisc: &mut Qdisc) -> Vec<&mut Option<QueueId>> {
     match &mut qdisc.kind {
         Kind::Prio { bands, .. } => all.extend(bands.iter_mut().filter_map(inside)),
         Kind::Tbf { child, .. } | Kind::Red { child, .. } => all.extend(inside(child)),
+        Kind::Fq { more, .. } => all.push(more),
         Kind::Htb(htb) => {
             for class in htb.classes_mut() {
                 all.push(&mut class.queue);
@@ -274,6 +302,7 @@ impl Compile<'_> {
                 ce_threshold: settings.ce_threshold_us(),
                 mtu: frame(self.link),
             }),
+            Kind::Fq { settings, more } => QdiscKind::Fq(Box::new(compile_fq(settings, (*more)?))),
             Kind::Red { settings, child, change, seed } => QdiscKind::Red(Box::new(tables::Red {
                 params: compile_red(settings, *change, *seed),
                 child: self.leaf(child)?,
@@ -365,6 +394,25 @@ fn compile_red(settings: &red::Red, change: u64, seed: u64) -> RedParams {
     }
 }
 
+fn compile_fq(settings: &Fq, more: QueueId) -> tables::Fq {
+    tables::Fq {
+        more,
+        limit: settings.limit,
+        flow_limit: settings.flow_limit,
+        quantum: settings.quantum,
+        initial_quantum: settings.initial_quantum,
+        pacing: settings.pacing,
+        max_rate: (settings.max_rate != u32::MAX).then_some(settings.max_rate),
+        low_rate_threshold: settings.low_rate_threshold,
+        buckets_log: settings.buckets_log as u8,
+        orphan_mask: settings.orphan_mask,
+        refill_delay: settings.refill_delay_ns(),
+        ce_threshold: u64::from(settings.ce_threshold) * 1000,
+        priomap: settings.priomap,
+        weights: settings.weights,
+    }
+}
+
 /// A `netem` with nothing in it.
 fn compile_netem(settings: &Netem, change: u64) -> tables::Netem {
     let NetemRate { bytes, packet_overhead, cell_size, cell_overhead } = settings.rate;
@@ -404,6 +452,7 @@ impl Qdisc {
         match self.kind {
             Kind::Prio { bands, .. } => bands.into_iter().for_each(|leaf| free_leaf(leaf, freed)),
             Kind::Tbf { child, .. } | Kind::Red { child, .. } => free_leaf(child, freed),
+            Kind::Fq { more, .. } => freed.extend(more),
             Kind::Htb(htb) => {
                 for (_, class) in htb.classes() {
                     freed.extend(class.queue);

@@ -8,7 +8,7 @@ mod stab;
 use underpass_engine::qos::Rate;
 use underpass_engine::tables::FifoLimit;
 use underpass_netlink::tc::{
-    self, codel::Codel, fq_codel::FqCodel, htb::HtbClass, queue::Prio, rate, sfq::Sfq, tbf::Tbf,
+    self, codel::Codel, fq::Fq, fq_codel::FqCodel, htb::HtbClass, queue::Prio, rate, sfq::Sfq, tbf::Tbf,
 };
 
 use super::kind::config;
@@ -86,6 +86,7 @@ fn options(save: &mut Save<'_>, line: &mut Words, kind: &Kind, name: &str) {
         }
         Kind::FqCodel(settings) => fq_codel(line, settings),
         Kind::Codel(settings) => codel(line, settings),
+        Kind::Fq { settings, more: _ } => fq(save, line, settings, name),
         Kind::Red { settings, child: _, change: _, seed: _ } => red::words(save, line, settings, name),
         Kind::Sfq { settings, seed: _ } => sfq(line, settings),
         Kind::Netem { settings, child: _, change: _ } => netem::words(save, line, settings, name),
@@ -126,6 +127,25 @@ fn codel(line: &mut Words, settings: &Codel) {
     let Codel { target, limit, interval, ecn, ce_threshold } = settings;
     line.pair("limit", limit).pair("target", codel_time(*target)).pair("interval", codel_time(*interval));
     line.some("ce_threshold", ce_threshold.map(codel_time)).add(if *ecn { "ecn" } else { "noecn" });
+}
+
+fn fq(save: &mut Save<'_>, line: &mut Words, settings: &Fq, name: &str) {
+    let usual = Fq::new(0);
+    let Fq { limit, flow_limit, quantum, initial_quantum, pacing, max_rate, buckets_log, .. } = settings;
+    let Fq { orphan_mask, low_rate_threshold, ce_threshold, timer_slack, horizon, horizon_drop, .. } =
+        settings;
+    line.pair("limit", limit).pair("flow_limit", flow_limit).pair("buckets", 1_u32 << buckets_log.min(&18));
+    line.pair("orphan_mask", orphan_mask).pair("quantum", quantum);
+    line.pair("initial_quantum", initial_quantum).add(if *pacing { "pacing" } else { "nopacing" });
+    line.some("maxrate", (*max_rate != u32::MAX).then(|| rate_word((*max_rate).into())));
+    line.pair("low_rate_threshold", rate_word((*low_rate_threshold).into()));
+    line.some("ce_threshold", (*ce_threshold != u32::MAX).then_some(format_args!("{ce_threshold}us")));
+    line.pair("refill_delay", format_args!("{}us", settings.refill_delay_us()));
+    line.pair("timer_slack", format_args!("{timer_slack}ns")).pair("horizon", format_args!("{horizon}us"));
+    line.add(if *horizon_drop != 0 { "horizon_drop" } else { "horizon_cap" });
+    if (settings.priomap, settings.weights) != (usual.priomap, usual.weights) {
+        save.left_out(format!("the bands of {name}, for which tc has words from 6.7 on"));
+    }
 }
 
 fn sfq(line: &mut Words, settings: &Sfq) {

@@ -128,6 +128,29 @@ impl QueueCount {
         [early, full, marked]
     }
 
+    /// Of an fq; `more`: what it counts in its second place.
+    pub fn fq(&self, more: &Self) -> FqCount {
+        let [flows, inactive, throttled_flows, throttled, forgotten, flow_limit, too_long, no_flow, marked] =
+            self.own;
+        let [next_delayed, latency, fastpath, drops0, drops1, drops2, band_packets @ ..] = more.own;
+        FqCount {
+            flows,
+            inactive,
+            throttled_flows,
+            throttled,
+            forgotten,
+            flow_limit,
+            too_long,
+            no_flow,
+            marked,
+            next_delayed: (next_delayed != 0).then_some(next_delayed),
+            latency,
+            fastpath,
+            band_drops: [drops0, drops1, drops2],
+            band_packets,
+        }
+    }
+
     /// Of a codel.
     pub fn codel(&self) -> CodelCount {
         let [max_packet, drop_overlimit, ecn_mark, ce_mark, count, last_count, delay, dropping, drop_next] =
@@ -188,6 +211,39 @@ impl Counters {
     pub fn read_queue(&self, id: QueueId) -> QueueCount {
         QueueCount::of(self.queues.read(id.place()))
     }
+}
+
+/// What an fq counts besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FqCount {
+    /// Flows.
+    pub flows: u64,
+    /// Those without packets.
+    pub inactive: u64,
+    /// Those that wait for their rate.
+    pub throttled_flows: u64,
+    /// Times that a flow had to wait for its rate.
+    pub throttled: u64,
+    /// Flows that were forgotten after they had been empty for long.
+    pub forgotten: u64,
+    /// Packets dropped as their flow had too many.
+    pub flow_limit: u64,
+    /// Packets that would have taken a second or more.
+    pub too_long: u64,
+    /// Packets for whose flow there was no room.
+    pub no_flow: u64,
+    /// Packets marked as they waited longer than `ce_threshold`.
+    pub marked: u64,
+    /// When a flow need not wait any more.
+    pub next_delayed: Option<u64>,
+    /// How much later flows were served than that, in nanoseconds.
+    pub latency: u64,
+    /// Packets that found nobody waiting.
+    pub fastpath: u64,
+    /// Packets dropped as their band had too many.
+    pub band_drops: [u64; 3],
+    /// Packets that wait in each band.
+    pub band_packets: [u64; 3],
 }
 
 /// What a codel counts besides.

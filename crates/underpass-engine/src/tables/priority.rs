@@ -94,7 +94,7 @@ impl Qdisc {
     /// Whether it, or one below it, distinguishes packets by a priority that forwarding gives: no handle is one.
     pub(crate) fn reads_priority(&self) -> bool {
         match &self.kind {
-            QdiscKind::PfifoFast(_) | QdiscKind::Prio(_) => true,
+            QdiscKind::PfifoFast(_) | QdiscKind::Prio(_) | QdiscKind::Fq(_) => true,
             QdiscKind::Fifo(_) | QdiscKind::FqCodel(_) | QdiscKind::Codel(_) | QdiscKind::Sfq(_) => false,
             QdiscKind::Tbf(tbf) => tbf.child.reads_priority(),
             QdiscKind::Red(red) => red.child.reads_priority(),

@@ -29,6 +29,8 @@ pub const HTB_PRIORITIES: usize = 8;
 pub const PRIO_BANDS: usize = 16;
 /// The priomap of `prio` and `pfifo_fast`.
 pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+/// Bands of `fq`.
+pub const FQ_BANDS: usize = 3;
 /// Nanoseconds of a tick, in which netlink tells bursts: `PSCHED_SHIFT`.
 pub const TICK: Nanos = 64;
 
@@ -111,6 +113,8 @@ pub enum QdiscKind {
     Sfq(Sfq),
     /// `red`.
     Red(Box<Red>),
+    /// `fq`.
+    Fq(Box<Fq>),
 }
 
 /// How much a queue holds.
@@ -296,6 +300,39 @@ pub struct Sfq {
     pub seed: u32,
 }
 
+/// A queue a flow, paced: `net/sched/sch_fq.c`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fq {
+    /// What else it counts: it has too much of its own for one place.
+    pub more: QueueId,
+    /// Packets that wait in a band.
+    pub limit: u32,
+    /// Packets of a flow.
+    pub flow_limit: u32,
+    /// Bytes that a flow may send before another has its turn; not 0.
+    pub quantum: u32,
+    /// Bytes that a new flow may send.
+    pub initial_quantum: u32,
+    /// Whether flows are paced.
+    pub pacing: bool,
+    /// Most bytes a second of a flow.
+    pub max_rate: Option<u32>,
+    /// Up to how many bytes a second each packet is paced by itself.
+    pub low_rate_threshold: u32,
+    /// Buckets of flows, as a power of 2: 1 to 18.
+    pub buckets_log: u8,
+    /// Which bits of a hash distinguish flows.
+    pub orphan_mask: u32,
+    /// After how long without packets a flow gets a quantum again.
+    pub refill_delay: Nanos,
+    /// After how long packets are marked.
+    pub ce_threshold: Nanos,
+    /// The band of each priority.
+    pub priomap: [u8; 16],
+    /// Bytes that bands may send in their turns; not 0.
+    pub weights: [i32; FQ_BANDS],
+}
+
 /// Random early detection: `net/sched/sch_red.c`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Red {
@@ -427,7 +464,8 @@ impl Qdisc {
             | QdiscKind::PfifoFast(_)
             | QdiscKind::FqCodel(_)
             | QdiscKind::Codel(_)
-            | QdiscKind::Sfq(_) => {}
+            | QdiscKind::Sfq(_)
+            | QdiscKind::Fq(_) => {}
             QdiscKind::Prio(prio) => prio.bands.iter().for_each(|band| band.rates(each)),
             QdiscKind::Red(red) => red.child.rates(each),
             QdiscKind::Netem(netem) => {

@@ -14,6 +14,7 @@ pub mod action;
 pub mod basic;
 pub mod codel;
 pub mod flower;
+pub mod fq;
 pub mod fq_codel;
 pub mod fw;
 pub mod htb;

@@ -14,6 +14,7 @@ use underpass_netlink::{
     seg6local::Counts,
     tc::{
         self, Rate, action, basic, flower,
+        fq::Fq,
         fq_codel::FqCodel,
         fw,
         htb::{Htb, HtbClass},
@@ -237,6 +238,18 @@ pub fn qdisc(bytes: &[u8]) -> bool {
         let mut again = FqCodel::new(1514);
         assert!(again.change(options(&written(&|reply| codel.write(reply))), true).is_ok());
         assert_eq!((again.flows, again.limit, again.ecn), (codel.flows, codel.limit, codel.ecn));
+    }
+    let mut fq = Fq::new(1514);
+    if fq.change(read).is_ok() {
+        assert!((1..=18).contains(&fq.buckets_log) && (256..=1 << 20).contains(&fq.quantum));
+        let mut again = Fq::new(1514);
+        assert!(again.change(options(&written(&|reply| fq.write(reply)))).is_ok());
+        assert_eq!((again.limit, again.priomap, again.weights), (fq.limit, fq.priomap, fq.weights));
+    }
+    if let Some(Ok(table)) = read.map(|table| SizeTable::parse(&table)) {
+        taken = true;
+        assert!(table.cell_log <= 30 && table.size_log <= 30);
+        assert_eq!(written(&|reply| table.write(reply)).len(), 28);
     }
     let time = |rate: &Rate, bytes: u32| u64::from(bytes) << (20 - rate.bytes.leading_zeros() / 4);
     let length = |rate: &Rate, nanos: u64| nanos >> (rate.bytes.leading_zeros() / 4);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::clocks::Clocks;
 use super::codel_queue::CodelQueue;
 use super::fifo::{Fifo, PfifoFast};
+use super::fq::Fq;
 use super::fq_codel::FqCodel;
 use super::htb::{Class, Htb, Level, Mode, State};
 use super::items::{Items, List};
@@ -75,6 +76,7 @@ impl Node {
             Kind::FqCodel(fq_codel) => fq_codel.lists().for_each(drop),
             Kind::Codel(codel) => drop(codel.list),
             Kind::Sfq(sfq) => sfq.lists().for_each(drop),
+            Kind::Fq(fq) => fq.lists().for_each(drop),
             Kind::Prio(prio) => prio.bands.into_iter().for_each(|node| node.purge(cx)),
             Kind::Tbf(tbf) => tbf.child.purge(cx),
             Kind::Netem(netem) => netem.purge(cx),
@@ -98,7 +100,12 @@ impl Node {
         };
         match &mut self.kind {
             // These have nothing below them, and know what they hold.
-            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Codel(_) | Kind::Sfq(_) => return,
+            Kind::Fifo(_)
+            | Kind::PfifoFast(_)
+            | Kind::FqCodel(_)
+            | Kind::Codel(_)
+            | Kind::Sfq(_)
+            | Kind::Fq(_) => return,
             Kind::Prio(prio) => prio.bands.iter_mut().for_each(add),
             Kind::Tbf(tbf) => add(&mut tbf.child),
             Kind::Red(red) => add(&mut red.child),
@@ -120,7 +127,12 @@ impl Old {
     /// Takes a tree apart, so that each node holds nothing below it.
     fn take_apart(&mut self, mut node: Node) {
         match &mut node.kind {
-            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Codel(_) | Kind::Sfq(_) => {}
+            Kind::Fifo(_)
+            | Kind::PfifoFast(_)
+            | Kind::FqCodel(_)
+            | Kind::Codel(_)
+            | Kind::Sfq(_)
+            | Kind::Fq(_) => {}
             Kind::Prio(prio) => prio.bands.drain(..).for_each(|band| self.take_apart(band)),
             Kind::Tbf(tbf) => {
                 let child = std::mem::replace(&mut tbf.child, Node::nothing());
@@ -178,6 +190,7 @@ impl Build<'_> {
             (Kind::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => fq_codel.change(config),
             (Kind::Codel(codel), QdiscKind::Codel(config)) => codel.change(config),
             (Kind::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.change(config),
+            (Kind::Fq(fq), QdiscKind::Fq(config)) => fq.change(config, self.items.limit()),
             (Kind::Red(red), QdiscKind::Red(config)) => {
                 red.child = self.node(&config.child);
                 red.change(config.params, self.now);
@@ -209,6 +222,7 @@ impl Build<'_> {
             QdiscKind::FqCodel(config) => Kind::FqCodel(Box::new(FqCodel::new(config))),
             QdiscKind::Codel(config) => Kind::Codel(Box::new(CodelQueue::new(config))),
             QdiscKind::Sfq(config) => Kind::Sfq(Box::new(Sfq::new(config, self.now, self.items.limit()))),
+            QdiscKind::Fq(config) => Kind::Fq(Box::new(Fq::new(config, self.items.limit()))),
             QdiscKind::Prio(config) => {
                 Kind::Prio(Prio { priomap: config.priomap, filters: config.filters, bands: Vec::new() })
             }
@@ -377,7 +391,8 @@ impl Kind {
             | (Self::Htb(_), QdiscKind::Htb(_))
             | (Self::Netem(_), QdiscKind::Netem(_))
             | (Self::Codel(_), QdiscKind::Codel(_))
-            | (Self::Red(_), QdiscKind::Red(_)) => true,
+            | (Self::Red(_), QdiscKind::Red(_))
+            | (Self::Fq(_), QdiscKind::Fq(_)) => true,
             (Self::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.is(config),
             (Self::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => {
                 fq_codel.flows.len() == config.flows.clamp(1, 1 << 16) as usize

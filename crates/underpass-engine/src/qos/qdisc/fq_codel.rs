@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use super::codel::{self, Head, Params, Vars};
 use super::codel_served::{Places, Served};
 use super::discipline::{Class, Classify, Context, Discipline, Enqueued};
-use super::items::{ItemId, List, network};
+use super::items::{ItemId, List, flow_hash};
 use crate::buffer::SLOT;
 use crate::counters::{Counters, QueueCount};
 use crate::drops::DropReason;
-use crate::flow;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
 use crate::tables::{self, HookId};
@@ -96,9 +95,8 @@ impl FqCodel {
             return Ok(number);
         }
         let Some(filters) = self.filters else {
-            let packet = item.bytes().get(network(item)..).unwrap_or_default();
             // `reciprocal_scale` of 31 bits.
-            return Ok(((u64::from(flow::hash(packet)) * u64::from(count)) >> 31) as u32);
+            return Ok(((u64::from(flow_hash(item)) * u64::from(count)) >> 31) as u32);
         };
         match cx.classify(filters, id) {
             Class::Class(class) => number(class).ok_or(Class::None),

@@ -6,6 +6,7 @@
 use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
+use crate::flow;
 use crate::qos::{WireLength, uncounted};
 use crate::tables::{LinkId, SizeTable, TunnelId};
 
@@ -49,6 +50,8 @@ pub struct Item {
     pub(crate) segments: u32,
     /// When it came into a queue that wants to know, in units of CoDel.
     pub(super) time: u32,
+    /// The band that it waits in, where there are some in one queue.
+    pub(super) band: u8,
     /// `skb->priority`.
     pub(crate) priority: u32,
     pub(crate) origin: Origin,
@@ -60,7 +63,7 @@ impl Item {
     #[inline]
     pub(crate) fn new(packet: Packet, origin: Origin, (len, segments): (u32, u32)) -> Self {
         let priority = packet.tag().priority;
-        Self { packet: Some(packet), len, segments, time: 0, priority, origin, next: NONE }
+        Self { packet: Some(packet), len, segments, time: 0, band: 0, priority, origin, next: NONE }
     }
 
     /// The frame.
@@ -95,6 +98,11 @@ impl Item {
 /// Where the network header of what waits is.
 pub(super) fn network(item: &Item) -> usize {
     if item.headless() == 0 { ethernet::Header::LEN } else { 0 }
+}
+
+/// The hash of the flow of what waits.
+pub(super) fn flow_hash(item: &Item) -> u32 {
+    flow::hash(item.bytes().get(network(item)..).unwrap_or_default())
 }
 
 /// Names an entry.

@@ -18,6 +18,7 @@ macro_rules! each {
             Kind::Codel($discipline) => $done,
             Kind::Sfq($discipline) => $done,
             Kind::Red($discipline) => $done,
+            Kind::Fq($discipline) => $done,
         }
     };
 }
@@ -30,6 +31,7 @@ mod codel_served;
 mod discipline;
 mod ecn;
 mod fifo;
+mod fq;
 mod fq_codel;
 mod heap;
 mod htb;
@@ -61,6 +63,7 @@ use crate::tables::SizeTable;
 use codel_queue::CodelQueue;
 use discipline::{Discipline, Peeked};
 use fifo::{Fifo, PfifoFast};
+use fq::Fq;
 use fq_codel::FqCodel;
 use htb::Htb;
 use items::ItemId;
@@ -99,6 +102,7 @@ enum Kind {
     Codel(Box<CodelQueue>),
     Sfq(Box<Sfq>),
     Red(Box<Red>),
+    Fq(Box<Fq>),
 }
 
 impl Node {

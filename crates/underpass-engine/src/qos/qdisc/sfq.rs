@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 
 use super::discipline::{Class, Classify, Context, Discipline, Enqueued};
-use super::items::{ItemId, List, network};
+use super::items::{ItemId, List, flow_hash};
 use crate::counters::QueueCount;
 use crate::drops::DropReason;
-use crate::flow;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
 use crate::tables;
@@ -83,7 +82,7 @@ impl Sfq {
     /// `sfq_hash`.
     fn hash<C: Classify>(&self, id: ItemId, cx: &Context<'_, C>) -> u32 {
         let Some(item) = cx.items.get(id) else { return 0 };
-        let hash = flow::hash(item.bytes().get(network(item)..).unwrap_or_default());
+        let hash = flow_hash(item);
         // Fibonacci's, so that all bits of both have a part in those that are left.
         let mixed = (hash ^ self.perturbation).wrapping_mul(0x9e37_79b1);
         (mixed ^ mixed >> 15) & (self.hashes.len() as u32 - 1)

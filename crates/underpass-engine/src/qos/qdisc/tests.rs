@@ -1,5 +1,6 @@
 //! Single queueing disciplines against what Linux does to the nanosecond; any of them: [`trees`].
 
+mod fq;
 mod netem;
 mod red;
 mod sfq;

@@ -25,6 +25,12 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
                 })
             }
         ),
+        (0u32..30, 1u32..9, 0u32..20, prop::option::of(0u32..2_000_000)).prop_map(
+            |(limit, flow_limit, orphan_mask, max_rate)| {
+                let fq = super::fq::params(orphan_mask);
+                super::fq::fq(tables::Fq { limit, flow_limit, max_rate, ..fq })
+            }
+        ),
         (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| {
             let kind = QdiscKind::FqCodel(tables::FqCodel {
                 filters: None,
