@@ -81,7 +81,7 @@ pub(crate) fn sample<const COUNT: bool>(
     place: &Place,
 ) {
     // `get_random_u32_below`.
-    let below = u64::from(path.hooks.random()) * u64::from(sample.rate) >> 32;
+    let below = (u64::from(path.hooks.random()) * u64::from(sample.rate)) >> 32;
     if below == 0 && sample.heard {
         take(path, sample, packet, place);
     }
