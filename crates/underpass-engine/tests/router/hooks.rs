@@ -493,7 +493,7 @@ fn samples_for_whoever_listens() {
     assert_eq!(samples[0].bytes, frames[0][..20]);
     assert_eq!((samples[0].length, samples[0].protocol), (100, ethernet::IPV4));
 
-    lab.send(&self::frames(100));
+    lab.send(&self::frames(60));
     assert_eq!(lab.worker.samples().len(), 64);
     assert!(lab.worker.samples().is_empty());
     lab.assert_accounted();

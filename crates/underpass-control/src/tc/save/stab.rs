@@ -8,14 +8,16 @@ use crate::save::{Save, Words};
 pub(super) fn words(save: &mut Save<'_>, line: &mut Words, table: &SizeTable, name: &str) {
     let made = made_by_tc(table);
     let link_layer = match u8::try_from(table.link_layer) {
-        Ok(ETHERNET) => "ethernet",
-        Ok(ATM) => "atm",
-        _ => "",
+        Ok(ETHERNET) => Some("ethernet"),
+        Ok(ATM) => Some("atm"),
+        _ => None,
     };
-    if made.as_ref() != Some(table) || link_layer.is_empty() {
+    // Without a link layer tc sends none that does nothing.
+    let said = link_layer.is_some() || table.link_layer == 0 && (table.overhead != 0 || table.mpu != 0);
+    if made.as_ref() != Some(table) || !said {
         return save.left_out(format!("the size table of {name}, which tc has not made"));
     }
-    line.add("stab").pair("overhead", table.overhead).pair("linklayer", link_layer);
+    line.add("stab").pair("overhead", table.overhead).some("linklayer", link_layer);
     line.some("mpu", (table.mpu != 0).then_some(table.mpu));
     if !table.sizes.is_empty() {
         line.pair("mtu", table.mtu).pair("tsize", table.sizes.len());
@@ -40,7 +42,7 @@ fn made_by_tc(said: &SizeTable) -> Option<SizeTable> {
     }
     let count = said.sizes.len() as u64;
     let last = count.checked_sub(1)?;
-    let cell_log = (0..=30).find(|log| u64::from(mtu.wrapping_sub(1)) >> log <= last)?;
+    let cell_log = (0..=30).find(|log| u64::from(mtu) >> log <= last)?;
     let charge = |cell: u64| {
         let size = (cell << cell_log).max(mpu.into());
         if link_layer == ATM.into() { size.div_ceil(48) * 53 } else { size }
@@ -73,9 +75,9 @@ mod tests {
     /// `tc qdisc add … stab linklayer atm mtu 256 tsize 4`, as the kernel gets it.
     #[test]
     fn a_table_of_tc() {
-        let sizes = Box::from([106, 159, 212, 318]);
+        let sizes = Box::from([159, 318, 424, 583]);
         let table = SizeTable {
-            cell_log: 6,
+            cell_log: 7,
             size_log: 0,
             cell_align: -1,
             overhead: 0,

@@ -48,6 +48,8 @@ enum Place {
     Listed,
     /// Among those that wait for their rate.
     Throttled,
+    /// Nowhere: it is forgotten.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -165,7 +167,7 @@ impl Fq {
         if rehashed {
             self.buckets = vec![NONE; 1 << config.buckets_log.min(18)].into();
             for at in 0..self.flows.len() as u32 {
-                if !self.free.contains(&at) {
+                if self.flows.get(at as usize).is_some_and(|flow| flow.place != Place::Gone) {
                     self.chain(at);
                 }
             }
@@ -214,7 +216,8 @@ impl Fq {
 
     /// Forgets a flow that is in no list.
     fn forget(&mut self, count: &mut QueueCount, gone: u32) {
-        let Some(flow) = self.flows.get(gone as usize) else { return };
+        let Some(flow) = self.flows.get_mut(gone as usize) else { return };
+        flow.place = Place::Gone;
         let (key, chain) = (flow.key, flow.chain);
         let mut at = match self.bucket(key) {
             Some(bucket) if *bucket == gone => {
