@@ -65,8 +65,7 @@ pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Place, Prefix, bits};
 
 pub use crate::live::VrfRoute;
-pub use policies::{PolicyCount, counts as policy_counts};
-pub use view::{Route, RouteWords, RoutesInWords, routes, routes_in_words};
+pub use view::{PolicyCount, Route, RouteWords, RoutesInWords, policy_counts, routes, routes_in_words};
 pub use vrf::{Sender, VrfChange, VrfDoor};
 
 /// The state of routing.

@@ -4,23 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use underpass_engine::counters::{Count, CounterId};
+use underpass_engine::counters::CounterId;
 use underpass_netlink::seg6::Seg6;
 
 use super::compiled::{Build, Holding};
-use super::save::seg6_words;
 use crate::Router;
-
-/// What a policy has counted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PolicyCount {
-    /// What `ip route` writes behind `encap`.
-    pub encap: String,
-    /// How many actions of routes have it; a multipath route has one for each way.
-    pub users: usize,
-    /// Packets that got its headers, their bytes as they came, and packets that could not go on.
-    pub count: Count,
-}
 
 /// Those that there are.
 #[derive(Debug, Default)]
@@ -56,13 +44,9 @@ pub(super) fn release(router: &mut Router, counter: CounterId) {
     }
 }
 
-/// Every policy with what it has counted, by its words.
-pub fn counts(router: &Router) -> Vec<PolicyCount> {
-    let policies = router.routes.compiled.policies.users.iter().map(|(counter, (seg6, users))| {
-        let encap = seg6_words(seg6).map_or_else(|why| format!("seg6: {why}"), |words| words.to_string());
-        PolicyCount { encap, users: *users, count: router.engine.count(*counter) }
-    });
-    let mut policies: Vec<_> = policies.collect();
-    policies.sort_by(|one, other| one.encap.cmp(&other.encap));
-    policies
+impl Policies {
+    /// All of them, how many actions of routes have each, and its counter.
+    pub fn iter(&self) -> impl Iterator<Item = (&Seg6, usize, CounterId)> {
+        self.users.iter().map(|(counter, (seg6, users))| (&**seg6, *users, *counter))
+    }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use underpass_engine::counters::Count;
 use underpass_netlink::Encap;
 
 use super::info::{Hop, Info, InfoId, NextHops};
 use super::lookup::ways_of;
-use super::save::{hop_words, kind_name, protocol_name};
+use super::save::{hop_words, kind_name, protocol_name, seg6_words};
 use super::table::{Family, Key};
 use crate::Router;
 use crate::save::Save;
@@ -88,6 +89,28 @@ pub struct RoutesInWords {
     pub routes: Vec<RouteWords>,
     /// How many prefixes all tables together have.
     pub prefixes: usize,
+}
+
+/// What an SRv6 policy has counted: routes with the same segments, together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyCount {
+    /// What `ip route` writes behind `encap`.
+    pub encap: String,
+    /// How many actions of routes have it; a multipath route has one for each way.
+    pub users: usize,
+    /// Packets that got its headers, their bytes as they came, and packets that could not go on.
+    pub count: Count,
+}
+
+/// Every SRv6 policy with what it has counted, by its words.
+pub fn policy_counts(router: &Router) -> Vec<PolicyCount> {
+    let policies = router.routes.compiled.policies.iter().map(|(seg6, users, counter)| {
+        let encap = seg6_words(seg6).map_or_else(|why| format!("seg6: {why}"), |words| words.to_string());
+        PolicyCount { encap, users, count: router.engine.count(counter) }
+    });
+    let mut policies: Vec<_> = policies.collect();
+    policies.sort_by(|one, other| one.encap.cmp(&other.encap));
+    policies
 }
 
 /// Routes in words: `most` headends, and `most` others that do not lead to the router itself.
