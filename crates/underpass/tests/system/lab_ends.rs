@@ -100,6 +100,7 @@ fn an_interrupted_lab_leaves_nothing() {
         let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().starts_with("pe2: ")), "{signal}");
         assert!(lab.routers().len() >= 4, "{signal}: the lab and three routers");
+        assert!(lab.sockets().len() >= 3, "{signal}: those of three routers");
         kill(Pid::from_raw(running.id() as i32), signal).unwrap();
         running.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
