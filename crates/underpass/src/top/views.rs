@@ -197,23 +197,28 @@ fn ports(state: &State, meter: &Meter) -> Table {
     }
 }
 
+/// A row of what counts packets, bytes and errors under a name: what says which it is, then rates, and all errors.
+fn counting(meter: &Meter, name: &str, mut cells: Vec<Cell>, all_errors: u64) -> Row {
+    let errors = meter.rate(&format!("{name} errors"));
+    cells.extend([
+        Cell::Rate(meter.rate(name)),
+        Cell::Bits(meter.rate(&format!("{name} bytes"))),
+        Cell::Spark(meter.history(name)),
+        Cell::Rate(errors),
+        Cell::Count(all_errors),
+    ]);
+    Row { cells, alarm: errors.is_some_and(|rate| rate > 0) }
+}
+
 fn sids(state: &State, meter: &Meter) -> Table {
     let sids = &state.stats.sids;
     let rows = sids.iter().map(|sid| {
-        let name = format!("sid {} {}", sid.table, sid.prefix);
-        let errors = meter.rate(&format!("{name} errors"));
-        Row {
-            cells: vec![
-                Cell::text(&sid.prefix),
-                Cell::text(&sid.behaviour),
-                Cell::Rate(meter.rate(&name)),
-                Cell::Bits(meter.rate(&format!("{name} bytes"))),
-                Cell::Spark(meter.history(&name)),
-                Cell::Rate(errors),
-                Cell::Count(sid.errors),
-            ],
-            alarm: errors.is_some_and(|rate| rate > 0),
-        }
+        counting(
+            meter,
+            &format!("sid {} {}", sid.table, sid.prefix),
+            vec![Cell::text(&sid.prefix), Cell::text(&sid.behaviour)],
+            sid.errors,
+        )
     });
     Table {
         title: titled("local SIDs", sids.len(), state.left_out.sids),
@@ -235,19 +240,12 @@ fn sids(state: &State, meter: &Meter) -> Table {
 fn policies(state: &State, meter: &Meter) -> Table {
     let policies = &state.stats.policies;
     let rows = policies.iter().map(|policy| {
-        let name = format!("policy {}", policy.encap);
-        let errors = meter.rate(&format!("{name} errors"));
-        Row {
-            cells: vec![
-                Cell::text(policy.encap.trim_start_matches("seg6 mode ")),
-                Cell::Rate(meter.rate(&name)),
-                Cell::Bits(meter.rate(&format!("{name} bytes"))),
-                Cell::Spark(meter.history(&name)),
-                Cell::Rate(errors),
-                Cell::Count(policy.errors),
-            ],
-            alarm: errors.is_some_and(|rate| rate > 0),
-        }
+        counting(
+            meter,
+            &format!("policy {}", policy.encap),
+            vec![Cell::text(policy.encap.trim_start_matches("seg6 mode "))],
+            policy.errors,
+        )
     });
     Table {
         title: titled("SRv6 policies", policies.len(), state.left_out.policies),
@@ -267,20 +265,12 @@ fn policies(state: &State, meter: &Meter) -> Table {
 
 fn labels(state: &State, meter: &Meter) -> Table {
     let rows = state.labels.iter().map(|label| {
-        let name = format!("label {}", label.label);
-        let errors = meter.rate(&format!("{name} errors"));
-        Row {
-            cells: vec![
-                Cell::Count(label.packets),
-                Cell::text(label.label),
-                Cell::Rate(meter.rate(&name)),
-                Cell::Bits(meter.rate(&format!("{name} bytes"))),
-                Cell::Spark(meter.history(&name)),
-                Cell::Rate(errors),
-                Cell::Count(label.errors),
-            ],
-            alarm: errors.is_some_and(|rate| rate > 0),
-        }
+        counting(
+            meter,
+            &format!("label {}", label.label),
+            vec![Cell::Count(label.packets), Cell::text(label.label)],
+            label.errors,
+        )
     });
     Table {
         title: titled("MPLS labels", state.labels.len(), state.left_out.labels),
