@@ -14,6 +14,7 @@ use crate::Router;
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     counters: HashMap<Arc<Seg6>, CounterId>,
+    /// How many actions of routes have the counter.
     users: HashMap<CounterId, (Arc<Seg6>, usize)>,
 }
 
@@ -45,8 +46,8 @@ pub(super) fn release(router: &mut Router, counter: CounterId) {
 }
 
 impl Policies {
-    /// All of them, how many actions of routes have each, and its counter.
-    pub fn iter(&self) -> impl Iterator<Item = (&Seg6, usize, CounterId)> {
-        self.users.iter().map(|(counter, (seg6, users))| (&**seg6, *users, *counter))
+    /// All of them, with their counters.
+    pub fn iter(&self) -> impl Iterator<Item = (&Seg6, CounterId)> {
+        self.counters.iter().map(|(seg6, counter)| (&**seg6, *counter))
     }
 }

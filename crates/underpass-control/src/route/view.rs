@@ -96,17 +96,15 @@ pub struct RoutesInWords {
 pub struct PolicyCount {
     /// What `ip route` writes behind `encap`.
     pub encap: String,
-    /// How many actions of routes have it; a multipath route has one for each way.
-    pub users: usize,
     /// Packets that got its headers, their bytes as they came, and packets that could not go on.
     pub count: Count,
 }
 
 /// Every SRv6 policy with what it has counted, by its words.
 pub fn policy_counts(router: &Router) -> Vec<PolicyCount> {
-    let policies = router.routes.compiled.policies.iter().map(|(seg6, users, counter)| {
+    let policies = router.routes.compiled.policies.iter().map(|(seg6, counter)| {
         let encap = seg6_words(seg6).map_or_else(|why| format!("seg6: {why}"), |words| words.to_string());
-        PolicyCount { encap, users, count: router.engine.count(counter) }
+        PolicyCount { encap, count: router.engine.count(counter) }
     });
     let mut policies: Vec<_> = policies.collect();
     policies.sort_by(|one, other| one.encap.cmp(&other.encap));
