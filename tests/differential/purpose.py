@@ -555,6 +555,21 @@ def own_header(case, facts, difference, here):
     return quotes_more(difference, "routing", {"dst"}, from_here)
 
 
+@purpose("The sender hears of errors")
+def own_header_unresolved(case, facts, difference, here):
+    # So it does where nobody answers for the next hop, of which it tells later.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 1, 3):
+        return False
+    for _, _, frame in here["out"]:
+        whole = copy.copy(difference)
+        whole.more = {**difference.more, "here": [bytes.fromhex(frame)]}
+        if own_header(case, facts, whole, here):
+            return True
+    return False
+
+
 @purpose("Insertion stays in the VRF")
 def id_of_vrf(case, facts, difference, here):
     # The id of the VRF's device, which has none.
@@ -1198,7 +1213,9 @@ def remembered_unanswered(case, facts, difference, here):
         return False
     ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and layers[at][1]["dst"] in line]
     led = lambda came: any(ipaddress.ip_address(values["dst"]) in net for name, values in came if name in ("ip4", "ip6") for net in ways)
-    return led(layers[at + 1 :]) and any(led(came) for came in before(case, difference))
+    # The list of a source route is compressed: where the packet went before.
+    goals = inputs(difference) if layers[at + 1][1]["type"] == 3 else [layers[at + 1 :]]
+    return any(map(led, goals)) and any(led(came) for came in before(case, difference))
 
 
 @purpose("A route with segments leads each packet by its own link")
@@ -2407,6 +2424,23 @@ def dropped_by_transport_inside(case, facts, difference, here):
     for port, frame in difference.more.get("inputs") or []:
         nested |= ends(describe.layers(bytes.fromhex(frame))[2:]) if f"{port}" in drops else set()
     return bool(sides[0]) != bool(sides[1]) and all(ends(describe.layers(frame)) & nested for frame in sides[0] + sides[1])
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def drops_by_transport_inside(case, facts, difference, here):
+    # Which the hook counts, and a tunnel that the packet is for.
+    drops = any(re.search(r"filter add dev p\d ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action .*drop$", line) for line in facts.lines)
+    nested = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
+    if not drops or len(difference.linux) != 1 or len(difference.ours) != 1:
+        return False
+    if re.fullmatch(r"stats64\.rx\.(packets|errors|dropped)", difference.more.get("key", "")) and facts.tunnels.get(difference.more["link"]):
+        counts = int(difference.linux[0]), int(difference.ours[0])
+    else:
+        found = [re.fullmatch(r"(\s*Sent \d+ bytes \d+ pkt) \(dropped (\d+), (.*)", line) for line in (difference.linux[0], difference.ours[0])]
+        if None in found or found[0].group(1, 3) != found[1].group(1, 3) or " ingress " not in difference.what and " clsact " not in difference.what:
+            return False
+        counts = int(found[0][2]), int(found[1][2])
+    return 0 < abs(counts[0] - counts[1]) <= nested
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
