@@ -78,6 +78,16 @@ queues(
     to(2001, 100, 200) + to(2002, 300) + to(2003, 400) + sized(500),
 )
 
+for kind, options in [("prio", "bands 3 priomap 0 0 0 0 1 1 1 1 2 2 2 2 0 0 0 0"), ("htb", "default 2"), ("sfq", ""), ("fq_codel", "")]:
+    queues(
+        f"{kind}-no-class",
+        f"{kind}: a filter that leads to no class takes packets all the same.",
+        [f"tc qdisc add dev p1 root handle 1: {kind} {options}"]
+        + ["tc class add dev p1 parent 1: classid 1:2 htb rate 1mbit"] * (kind == "htb")
+        + ["tc filter add dev p1 parent 1: protocol ip prio 1 matchall action pipe"],
+        sized(100, 200) + [("IPv6", ip6() / udp())],
+    )
+
 # ------------------------------------------------------------------------------------------ tbf
 
 for name, options, frames in [

@@ -13,7 +13,7 @@ use crate::tables::HookId;
 pub enum Class {
     /// No filter takes it.
     None,
-    /// This class, `major:minor`, or 0.
+    /// This class, `major:minor`, or 0 if the filter that takes it has none.
     Class(u32),
     /// An action has dropped it.
     Shot,

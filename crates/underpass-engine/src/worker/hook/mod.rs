@@ -32,9 +32,8 @@ const JUMPS: u8 = 32;
 
 /// What became of a packet that was classified.
 pub(crate) enum Classified {
-    /// It goes on, in this class, 0 if in none.
-    #[allow(dead_code, reason = "qdiscs look at the class")]
-    On(Packet, u32),
+    /// It goes on, in the class of the filter that has taken it, 0 if that has none.
+    On(Packet, Option<u32>),
     /// It was dropped, and counted.
     Dropped,
     /// It went elsewhere.
@@ -71,7 +70,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
     let random = path.hooks.random();
     if packet.tag().headless == 0 && packet.len() < ethernet::Header::LEN {
         // Too short to be classified; the path drops it.
-        return Classified::On(packet, 0);
+        return Classified::On(packet, None);
     }
     // What all actions count: what the packet is now, whatever they make of it.
     let wire = WireLength::of_packet(&packet, uncounted(&packet, place.ingress));
@@ -85,7 +84,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
             let mut cursor = None;
             loop {
                 let here = keyed.as_ref().unwrap_or(place);
-                let Some(subject) = Subject::of(&packet, here) else { return Classified::On(packet, 0) };
+                let Some(subject) = Subject::of(&packet, here) else { return Classified::On(packet, None) };
                 if !subject.is_of(priority.protocol) {
                     break;
                 }
@@ -128,7 +127,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
         if place.ingress {
             packet.forget_key();
         }
-        return Classified::On(packet, 0);
+        return Classified::On(packet, None);
     }
 }
 
@@ -473,7 +472,7 @@ fn on(mut packet: Packet, class: u32, place: &Place) -> Classified {
     if index != packet.tag().index {
         packet.set_tag(Tag { index, ..packet.tag() });
     }
-    Classified::On(packet, class)
+    Classified::On(packet, Some(class))
 }
 
 /// The parameters that `tunnel_key` has given to a packet. `None`: it has none.

@@ -64,7 +64,7 @@ impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
         match classify_at_hook(path, view, hook, packet, &place, *trace) {
             Classified::On(packet, class) => {
                 item.put_back(packet);
-                if class == 0 { Class::None } else { Class::Class(class) }
+                class.map_or(Class::None, Class::Class)
             }
             Classified::Dropped => Class::Shot,
             Classified::Gone => Class::Stolen,
