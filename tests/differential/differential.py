@@ -75,7 +75,7 @@ def generate(seed):
         features.changes(w)
     packets, at = [], 0
     # No bucket of so many packets a second is full at the very moment that one comes.
-    spacing = w.choice([1_000_137, 1_000_137, 1_000_137, 1000, 20_137])
+    spacing = w.choice([1_000_137, 1_000_137, 1_000_137, 1013, 20_137])
     for number in range(w.randint(15, 45)):
         if number and not w.chance(0.1):
             at += spacing
