@@ -1892,6 +1892,39 @@ def too_long_for_route(case, facts, difference, here):
     return into and from_link and bool(earlier & now)
 
 
+@purpose("On a way of fewer than 552 bytes a packet that may be cut is cut outside alone")
+def cut_inside(case, facts, difference, here):
+    # The parts are of the same packet, and a router on the way has said so.
+    narrow = lambda layers: any(name == "icmp" and (values["type"], values["code"]) == (3, 4) and int(values["rest"], 16) & 0xFFFF < 552 for name, values in layers)
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if not all(sides) or not any(map(narrow, before(case, difference))):
+        return False
+    for frame in (bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []):
+        ends = [address_pair(values) for name, values in describe.layers(frame) if name == "ip4"][-1:]
+        if ends and (at := frame.rfind(ends[0]) - 12) > 0:
+            packet = frame[at : at + int.from_bytes(frame[at + 2 : at + 4], "big")]
+            size = 4 * (packet[0] & 15)
+            if [inner_parts(side, ends[0]) for side in sides] == [packet[size:]] * 2:
+                return True
+    return False
+
+
+def inner_parts(frames, ends):
+    """The data of the IPv4 packet from and to `ends` that these frames carry, each of them whole or a part of an IPv4 packet."""
+    outer, found = {}, {}
+    for frame in frames:
+        size = 4 * (frame[14] & 15)
+        outer.setdefault(frame[18:20], {})[int.from_bytes(frame[20:22], "big") & 0x1FFF] = frame[14 + size : 14 + int.from_bytes(frame[16:18], "big")]
+    for parts_of in outer.values():
+        data = b"".join(parts_of[at] for at in sorted(parts_of))
+        at = data.find(ends) - 12
+        if at < 0:
+            return None
+        size = 4 * (data[at] & 15)
+        found[int.from_bytes(data[at + 6 : at + 8], "big") & 0x1FFF] = data[at + size : at + int.from_bytes(data[at + 2 : at + 4], "big")]
+    return b"".join(found[at] for at in sorted(found))
+
+
 @purpose("No redirects")
 def redirected_into_tunnel(case, facts, difference, here):
     # Linux's redirect, which a tunnel on the way to the sender counts, and its filters. Of ICMPv6 with the packet to its eighth byte, and
