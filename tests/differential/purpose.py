@@ -860,6 +860,12 @@ def overwritten_below_labels(frame, layers):
     return layers[1][0] == "mpls" and frame[at + 6 : at + 8] in (b"\x86\xdc", b"\x86\xdd")
 
 
+def overwritten_inside(difference, frame):
+    """Whether the EtherType stands where next header and hop limit are, before the source of what came in, however deep inside."""
+    sources = [address_pair(values)[:16] for layers in inputs(difference) for name, values in layers if name == "ip6"]
+    return any(frame[at - 2 : at] in (b"\x86\xdc", b"\x86\xdd") for at in map(frame.find, sources) if at > 2)
+
+
 @purpose("A header may become shorter on its way")
 def shorter_gone(case, facts, difference, here):
     # What is overwritten may be nothing that Linux forwards, or be forwarded with a hop limit that is none.
@@ -875,7 +881,7 @@ def shorter_gone(case, facts, difference, here):
         overwritten = any(
             name == "ip6" and values["hops"] in (220, 221) and (values["next"] == 134 or any(option == "hbh" and more["next"] == 134 for option, more in after))
             for (name, values), after in zip(layers, behind)
-        ) or overwritten_source(difference, layers) or overwritten_below_labels(a[0], layers)
+        ) or overwritten_source(difference, layers) or overwritten_below_labels(a[0], layers) or overwritten_inside(difference, a[0])
         if not overwritten or b:
             return overwritten and shorter_at_last_hop(case, facts, alone, here)
         # The error goes another way, or there is none to the sender.
@@ -1126,7 +1132,7 @@ def reduced(case, facts, difference, here):
     outer = next((values for name, values in reversed(layers[:at]) if name.endswith("ip6")), None)
     if not outer or (outer["src"], layers[at][1]["data"]) not in came:
         return False
-    return told[:3] == (6, 4, 0) if a else True
+    return bool(told) and told[:3] == (6, 4, 0) if a else True
 
 
 @purpose("A reduced list is taken at addresses that are no SIDs")
@@ -2416,6 +2422,20 @@ def before_the_network_header(case, facts, difference, here):
     return difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at) or any("at -" in line for line in difference.ours)
 
 
+@purpose("`mpls dec_ttl` drops a label whose TTL is 0")
+def used_up(case, facts, difference, here):
+    spent = lambda packets: sum(any(name == "mpls" and values["ttl"] == 0 for name, values in layers) for layers in packets)
+    if not any(" action mpls dec_ttl" in line for line in facts.lines):
+        return False
+    if difference.kind.startswith("packet"):
+        # Which goes on there, behind that label or with it.
+        return bool(difference.more.get("there")) and not difference.more.get("here") and bool(spent(inputs(difference)))
+    sent = [[re.fullmatch(r"(\s*Sent \d+ bytes \d+ pkt) \(dropped (\d+), (.*)", line) for line in lines] for lines in (difference.linux, difference.ours)]
+    if [len(lines) for lines in sent] != [1, 1] or None in sent[0] + sent[1] or sent[0][0].group(1, 3) != sent[1][0].group(1, 3):
+        return False
+    return 0 < int(sent[1][0][2]) - int(sent[0][0][2]) <= spent(tried(case, difference))
+
+
 @purpose("Filters see what is in a frame that comes out of End.DX2")
 def out_of_dx2(case, facts, difference, here):
     ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
@@ -2537,11 +2557,14 @@ def check(path):
 
 
 def parts(difference):
-    """What differs in a slot, frame by frame: frames of the same layers are a pair, the others stand alone."""
+    """What differs in a slot, frame by frame: frames of the same layers are a pair, and errors to the same sender, the others
+    stand alone."""
     there, here = difference.more.get("there") or [], list(difference.more.get("here") or [])
     found = []
     for a in there:
         b = next((b for b in here if describe.chain(b) == describe.chain(a)), None)
+        if b is None and (told := error(a)):
+            b = next((b for b in here if (other := error(b)) and other[0] == told[0] and other[3][0][1]["src"] == told[3][0][1]["src"]), None)
         if b is not None:
             here.remove(b)
         found.append(([a], [] if b is None else [b]))
