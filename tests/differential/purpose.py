@@ -235,10 +235,15 @@ def told_through_filters(case, facts, difference, here):
 def without_requests(difference, number, size):
     """A difference of counters, if Linux had not counted so many packets of this length."""
     found = copy.copy(difference)
-    sent = lambda match: f"Sent {int(match[1]) - number * size} bytes {int(match[2]) - number} pkt"
-    hits = lambda match: f"{match[1]}{int(match[2]) - number}"
+    less = lambda text, by: f"{int(text) - by}" if int(text) >= by else text
+    sent = lambda match: f"Sent {less(match[1], number * size)} bytes {less(match[2], number)} pkt"
     if difference.kind.startswith("shows tc -s: "):
-        found.linux = [re.sub(r"((?:rule hit|success) )(\d+)", hits, re.sub(r"Sent (\d+) bytes (\d+) pkt", sent, line)) for line in difference.linux]
+        lines = [re.sub(r"Sent (\d+) bytes (\d+) pkt", sent, line) for line in difference.linux]
+        lines = [re.sub(r"((?:rule hit|success) )(\d+)", lambda match: match[1] + less(match[2], number), line) for line in lines]
+        # Dropped there as well, if the router has dropped so many fewer.
+        dropped = [re.search(r"\(dropped (\d+)", line) for line in difference.ours]
+        fewer = lambda text, ours: less(text, number) if ours and int(text) - int(ours[1]) >= number else text
+        found.linux = [re.sub(r"(?<=\(dropped )\d+", lambda match: fewer(match[0], ours), line) for line, ours in zip(lines, dropped)]
     return found
 
 
@@ -2678,6 +2683,12 @@ def without(case, there, here, found, unfiltered=None):
         heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
         if heading is None and messages and counts_others(difference, [one[1:] for one in messages]):
             heading = messages[0][0]
+        if heading is None and unfiltered and here["drops"].get("neighbour-unresolved") and difference.kind.startswith("shows tc -s: "):
+            # Or these, and its requests for a neighbour.
+            for number, size in itertools.product(range(3, 3 * rounds(case) + 1, 3), (86, 42)):
+                rest = without_requests(difference, number, size)
+                if rest.linux == rest.ours or messages and counts_others(rest, [one[1:] for one in messages]):
+                    return "The router answers for itself"
         return heading
 
     here = {**here, "noise": compare.noise_of(there), "linux": there["out"]} if "noise" in there else here
