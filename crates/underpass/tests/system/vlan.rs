@@ -5,6 +5,8 @@
 //! A t0 ──── 100 VLANs ──── t0 R t1 ──── VLAN 200 ──── raw
 //! ```
 
+mod linux;
+
 use std::{
     fmt::Write,
     io::{BufRead, BufReader},

@@ -74,52 +74,58 @@ fn stations(pair: &mut Pair, what: &str) {
 fn tunnels_as_ports_of_bridges() {
     const NAME: &str = "tunnels_as_ports_of_bridges";
     let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
     let experimental = ["--experimental"];
-    let mut pair = Pair::new(&experimental, Which::Underpass(&experimental));
-    for (n, host) in (1..).zip(&pair.hosts) {
-        host.run(&format!(
-            "ip link set eth0 mtu 1400
-             ip addr add 10.70.0.{n}/24 dev eth0
-             ip addr add fd70::{n}/64 dev eth0 nodad"
-        ))
-        .unwrap();
-    }
-    pair.both(
-        // Of its own, it would have the lowest address of its ports, and another one with each tunnel.
-        "ip link add br0 address 02:00:00:00:b0:0ME type bridge
-         ip link set br0 up
-         ip addr flush dev cust
-         ip link set cust master br0
-         ip addr add 10.70.0.1ME/24 dev br0",
-    );
-    let vxlan = format!("vxlan id 100 dstport 4789 dev core {ENDS}");
-    let sids = format!(
-        "ip -6 route replace fc00:YOU::/32 via fd00::YOU
-         bridge fdb append 00:00:00:00:00:00 dev tun1 dst fc00:YOU::d3
-         {0} sid add fc00:ME::d2 End.DT2U --oif tun1 --count
-         {0} sid add fc00:ME::d3 End.DT2M --oif tun1 --count",
-        program().display()
-    );
-    for (kind, more) in [(vxlan, ""), (format!("gretap {ENDS}"), ""), ("srv6l2".to_owned(), &sids)] {
-        pair.both(&format!(
-            "ip link add tun1 type {kind}
-             ip link set tun1 mtu 1400 master br0
-             ip link set tun1 up
-             {more}"
-        ));
-        for (from, address) in
-            [(0, "10.70.0.2"), (1, "10.70.0.1"), (0, "fd70::2"), (0, "10.70.0.12"), (1, "10.70.0.11")]
-        {
-            pair.check(&kind, settle(&pair.hosts[from], address, Duration::from_secs(10)));
-            pair.check(&kind, ping(&pair.hosts[from], address, 5));
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([Which::Underpass(&experimental)]);
+    for other in others {
+        let routers = matches!(other, Which::Underpass(_));
+        let mut pair = Pair::new(&experimental, other);
+        for (n, host) in (1..).zip(&pair.hosts) {
+            host.run(&format!(
+                "ip link set eth0 mtu 1400
+                 ip addr add 10.70.0.{n}/24 dev eth0
+                 ip addr add fd70::{n}/64 dev eth0 nodad"
+            ))
+            .unwrap();
         }
-        pair.check(&kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.70.0.2"));
-        if kind == "srv6l2" {
-            behind_a_sid(&mut pair);
+        pair.both(
+            // Of its own, it would have the lowest address of its ports, and another one with each tunnel.
+            "ip link add br0 address 02:00:00:00:b0:0ME type bridge
+             ip link set br0 up
+             ip addr flush dev cust
+             ip link set cust master br0
+             ip addr add 10.70.0.1ME/24 dev br0",
+        );
+        let vxlan = format!("vxlan id 100 dstport 4789 dev core {ENDS}");
+        let sids = format!(
+            "ip -6 route replace fc00:YOU::/32 via fd00::YOU
+             bridge fdb append 00:00:00:00:00:00 dev tun1 dst fc00:YOU::d3
+             {0} sid add fc00:ME::d2 End.DT2U --oif tun1 --count
+             {0} sid add fc00:ME::d3 End.DT2M --oif tun1 --count",
+            program().display()
+        );
+        let tunnels = [(vxlan, ""), (format!("gretap {ENDS}"), "")].into_iter();
+        for (kind, more) in tunnels.chain(routers.then_some(("srv6l2".to_owned(), &*sids))) {
+            pair.both(&format!(
+                "ip link add tun1 type {kind}
+                 ip link set tun1 mtu 1400 master br0
+                 ip link set tun1 up
+                 {more}"
+            ));
+            for (from, address) in
+                [(0, "10.70.0.2"), (1, "10.70.0.1"), (0, "fd70::2"), (0, "10.70.0.12"), (1, "10.70.0.11")]
+            {
+                pair.check(&kind, settle(&pair.hosts[from], address, Duration::from_secs(10)));
+                pair.check(&kind, ping(&pair.hosts[from], address, 5));
+            }
+            pair.check(&kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.70.0.2"));
+            if kind == "srv6l2" {
+                behind_a_sid(&mut pair);
+            }
+            pair.disconnect("");
         }
-        pair.disconnect("");
+        pair.stop();
     }
-    pair.stop();
 }
 
 /// A station that is said to be behind the SID of unicast frames: they go there.
