@@ -9,11 +9,12 @@ ip addr add $own/32 dev lo
 ip link set core up
 ip addr add 10.9.$number.1/24 dev core
 
-# vxlan VNI: a VXLAN on the bridge of the same number, whose stations bgpd tells of.
+# vxlan VNI: a VXLAN on the bridge of the same number, whose stations bgpd tells of: the bridge learns none there, and answers
+# who asks for the address of one.
 vxlan() {
     ip link add "vxlan$1" type vxlan id "$1" dstport 4789 local "$own" nolearning
     ip link set "vxlan$1" master "br$1"
-    ip link set "vxlan$1" type bridge_slave learning off
+    ip link set "vxlan$1" type bridge_slave learning off neigh_suppress on
     ip link set "vxlan$1" up
 }
 
