@@ -203,7 +203,7 @@ def differences(case, there, here):
 
 
 # What lets so many packets pass, or so many a second: what else comes to it has its share.
-SHARED = r"filter add dev (p\d) egress .* random (?:determ|netrand) |(?:qdisc|class) add dev (p\d) .*(?:tbf|htb) .*rate "
+SHARED = r"filter add dev (p\d) egress .* (?:random (?:determ|netrand)|police (?:pkts_)?rate) |(?:qdisc|class) add dev (p\d) .*(?:tbf|htb) .*rate "
 
 
 def after_others(case, left):
@@ -220,7 +220,7 @@ def after_others(case, left):
     for words, text in case["config"]:
         if words[0] == "tc":
             text = re.sub(r" random (determ|netrand) \w+ \d+", "", text)
-            text = "".join(line for line in text.splitlines(keepends=True) if not re.match(r"(qdisc|class) (add|replace) dev p\d (root|parent)|filter add dev p\d parent", line))
+            text = "".join(line for line in text.splitlines(keepends=True) if not re.match(r"(qdisc|class) (add|replace) dev p\d (root|parent)|filter add dev p\d (parent|egress .* police )", line))
         config.append((words, text))
     calm = {**case, "config": config}
     (answers,) = both([calm])

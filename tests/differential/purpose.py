@@ -1433,20 +1433,33 @@ def malformed_in_vrf(case, facts, difference, here):
     a = difference.more.get("there")
     if not a or difference.more.get("here"):
         return False
-    into_vrf = {match[1] for line in facts.lines if (match := re.search(r"mpls route (?:add|replace) (\d+) +dev vrf", line))}
-    below = []
-    for _, frame in difference.more.get("inputs") or []:
-        frame = bytes.fromhex(frame)
-        if frame[12:14] == b"\x88\x47":
-            at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
-            if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
-                below.append(frame[at + 4 :])
+    below = malformed_below(facts, [frame for _, frame in difference.more.get("inputs") or []])
     # Linux sends it on, its hop limit lowered, or into a tunnel, or says that it is too long for that.
     told = len(a) == 1 and error(a[0])
     if told and told[:3] in ((6, 2, 0), (4, 3, 4)):
         return any(packet[8:40] == address_pair(told[3][0][1]) if told[0] == 6 else packet[12:20] == address_pair(told[3][0][1]) for packet in below)
     inside = lambda f: facts.tunnels and any(len(packet) > 28 and packet[20:] in f for packet in below)
     return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) or inside(f) for f in a)
+
+
+def malformed_below(facts, frames):
+    """What is malformed in frames below a label that leads into a VRF."""
+    into_vrf = {match[1] for line in facts.lines if (match := re.search(r"mpls route (?:add|replace) (\d+) +dev vrf", line))}
+    below = []
+    for frame in map(bytes.fromhex, frames):
+        if frame[12:14] == b"\x88\x47":
+            at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
+            if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
+                below.append(frame[at + 4 :])
+    return below
+
+
+@purpose("What a label leads into a VRF is checked")
+def counted_as_malformed(case, facts, difference, here):
+    # And is an error of the VRF.
+    if not str(difference.more.get("link")).startswith("vrf") or difference.more["key"] != "stats64.tx.errors":
+        return False
+    return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= len(malformed_below(facts, [frame for _, _, frame in case["packets"]]))
 
 
 def is_malformed(packet):
@@ -1983,7 +1996,9 @@ def group_frames(case, facts, difference, here):
     if not counts or counts[0][1] != counts[1][1]:
         return False
     leads = any(re.search(rf"encap seg6 mode encap(\.red)? segs \S*{counts[0][0]}\b", line) for line in facts.lines)
-    came = sum(bytes.fromhex(frame)[0] & 1 for _, _, frame in case["packets"])
+    # Also in a frame that comes out of a tunnel.
+    group = lambda layers: any(name == "eth" and int(values["dst"][:2], 16) & 1 for name, values in layers)
+    came = sum(map(group, tried(case, difference)))
     return leads and 0 < counts[0][2] - counts[1][2] <= came
 
 
@@ -2424,7 +2439,11 @@ def before_the_network_header(case, facts, difference, here):
         return difference.more["key"] in ("stats64.tx.errors", "stats64.tx.dropped")
     if not at or not difference.kind.startswith("shows tc -s: "):
         return False
-    return difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at) or any("at -" in line for line in difference.ours)
+    # Also by a filter behind such a one.
+    behind = (one := re.match(r"filter (?:parent \S+ )?protocol (\S+) pref (\d+) ", difference.what)) and any(
+        re.search(rf"filter add dev {name} .*protocol {one[1]} pref {one[2]} ", line) for name in at for line in facts.lines
+    )
+    return bool(behind) or difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at) or any("at -" in line for line in difference.ours)
 
 
 @purpose("`mpls dec_ttl` drops a label whose TTL is 0")
@@ -2561,14 +2580,14 @@ def check(path):
         raise SystemExit(f"{path} has no heading {missing}")
 
 
-def parts(difference):
-    """What differs in a slot, frame by frame: frames of the same layers are a pair, and errors to the same sender, the others
-    stand alone."""
+def parts(difference, errors):
+    """What differs in a slot, frame by frame: frames of the same layers are a pair, and with `errors` those to the same sender;
+    the others stand alone."""
     there, here = difference.more.get("there") or [], list(difference.more.get("here") or [])
     found = []
     for a in there:
         b = next((b for b in here if describe.chain(b) == describe.chain(a)), None)
-        if b is None and (told := error(a)):
+        if b is None and errors and (told := error(a)):
             b = next((b for b in here if (other := error(b)) and other[0] == told[0] and other[3][0][1]["src"] == told[3][0][1]["src"]), None)
         if b is not None:
             here.remove(b)
@@ -2705,7 +2724,9 @@ def without(case, there, here, found, unfiltered=None):
     for difference in found:
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
-            headings = [explains(part) for part in parts(difference)]
+            headings = [explains(part) for part in parts(difference, errors=False)]
+            if None in headings:
+                headings = [explains(part) for part in parts(difference, errors=True)]
             for pairs in in_order(difference, facts) if None in headings else ():
                 headings = [explains(part) for part in pairs]
                 if None not in headings:
