@@ -233,7 +233,8 @@ fn serve_qdisc<const COUNT: bool, T: Trace>(
     match shaper.node.len() {
         0 => path.shape.due.remove(id),
         // Nothing that waits knows for how long: not for ever.
-        _ => path.shape.due.set(id, due.min(view.now.saturating_add(1_000_000_000))),
+        _ if due == Nanos::MAX => path.shape.due.set(id, view.now.saturating_add(1_000_000_000)),
+        _ => path.shape.due.set(id, due),
     }
     if let Some(place) = path.shape.shapers.get_mut(id as usize) {
         *place = Some(shaper);
