@@ -370,6 +370,19 @@ Case(
     differs="it sends the whole frame, with what was before the packet inside",
 )
 Case(
+    "headend/l2encap-behind-sid",
+    "mode l2encap, of what is in a packet for End.DT4: the EtherType is that of what is inside.",
+    VRF
+    + [
+        "ip -6 route add fc00:b::/32 via 2001:db8:1::2 dev p0",
+        "ip -6 route add fc00:e::4/128 encap seg6local action End.DT4 vrftable 100 dev p0",
+        "ip route add 10.7.0.0/16 encap seg6 mode l2encap segs fc00:b::1 dev p0 table 100",
+    ],
+    [("IPv4", ether(routed(ip6("fc00:e::4"), ["fc00:e::4"], 0, inside4)))],
+    expect={0: [to_p0(wrapped("l2encap", ["fc00:b::1"], inside4, frame=Ether(dst=P0, src=N0) / inside4))]},
+    differs="it drops the packet, as it knows no Ethernet header of it in the VRF",
+)
+Case(
     "headend/l2encap-own-dx2",
     "mode l2encap, to the router's own End.DX2: nothing lowers the hop limit of what is in the frame.",
     policy("l2encap", ["fc00:e::2"]) + policy("l2encap.red", ["fc00:e::2"], [], dst="2001:db8:8::/48")

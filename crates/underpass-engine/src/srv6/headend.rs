@@ -233,10 +233,8 @@ fn encapsulate_frame(view: &View<'_>, meta: &mut PacketMeta, policy: &Headend) -
     let Some(mut frame) = frame else {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     };
-    // What has come out of a tunnel may be of another version than the packet that the frame had.
-    if view.tables.tunnels().of_link(meta.ingress).is_some() {
-        frame[12..].copy_from_slice(&ethertype(meta).to_be_bytes());
-    }
+    // What has come out of a tunnel, or of a SID, may be of another version than the packet that the frame had.
+    frame[12..].copy_from_slice(&ethertype(meta).to_be_bytes());
     let room: &mut [u8; ethernet::Header::LEN] =
         meta.packet.push_header().map_err(|_| PacketError::silent(DropReason::NoHeadroom))?;
     *room = frame;
