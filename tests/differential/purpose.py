@@ -835,6 +835,8 @@ def shorter_quoted(case, facts, difference, here):
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[0] != 6 or "routing" in dict(told[3]):
         return False
+    if overwritten_source(difference, told[3]):
+        return True
     quoted = told[3][0][1]
     if quoted["next"] == 134 and quoted["hops"] in (220, 221):
         # The EtherType stands where next header and hop limit are. The router quotes it as it came.
@@ -855,7 +857,7 @@ def shorter_quoted(case, facts, difference, here):
 def overwritten_source(difference, layers):
     """Whether some IPv6 header has 8 bytes of the Ethernet header that came in where its source is: the header behind it has
     become 16 bytes shorter."""
-    sources = [ipaddress.ip_address(values["src"]).packed for name, values in layers if name == "ip6"]
+    sources = [ipaddress.ip_address(values["src"]).packed for name, values in layers if name.endswith("ip6")]
     return any(source[:8] == bytes.fromhex(frame)[6:14] for source in sources for _, frame in difference.more.get("inputs") or [])
 
 
@@ -1577,6 +1579,18 @@ def told_of_labels(case, facts, difference, here):
     came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for _, _, frame in case["packets"] for packet in [bytes.fromhex(frame)])
     labels = [n for n in (4, 8, 12) if len(quoted) >= n + 40 and came(quoted[n + 8 : n + 40])]
     return bool(labels) and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
+def headless_in_vrf(case, facts, difference, here):
+    # What a SID has taken into a VRF.
+    frame = only(difference)
+    layers = describe.layers(frame) if frame else []
+    if [name for name, _ in layers[1:4]] != ["ip6", "routing", "eth"] or not any(" mode l2encap" in line for line in facts.lines):
+        return False
+    inside = frame[54 + 8 * (frame[55] + 1) + 14 :]
+    taken = lambda layers: any(name == "ip6" and re.match(r"End\.DT(4|6|46) vrftable", facts.sids.get(values["dst"], "")) for name, values in layers)
+    return any(taken(describe.layers(came)) and inside[20:] in came for came in (bytes.fromhex(came) for _, came in difference.more.get("inputs") or []))
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
