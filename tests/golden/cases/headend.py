@@ -332,6 +332,35 @@ Case(
     ],
 )
 Case(
+    "headend/vrf-behind-sid",
+    "Policies of a VRF, of what a SID has taken into it: the first segment is looked up in the VRF. End.DT6 of a table takes nothing into one.",
+    VRF
+    + [
+        "ip -6 route add fc00:b::/32 via 2001:db8:1::2 dev p0",
+        "ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1 table 100",
+        "ip -6 route add fc00:e::4/128 encap seg6local action End.DT4 vrftable 100 dev p0",
+        "ip -6 route add fc00:e::6/128 encap seg6local action End.DT6 vrftable 100 dev p0",
+        "ip -6 route add fc00:e::7/128 encap seg6local action End.DT6 table 100 dev p0",
+        "ip -6 route add fc00:e::46/128 encap seg6local action End.DT46 vrftable 100 dev p0",
+        "ip -6 route add 2001:db8:7::/48 encap seg6 mode encap segs fc00:b::1 dev p1 table 100",
+        "ip -6 route add 2001:db8:8::/48 encap seg6 mode inline segs fc00:b::1 dev p1 table 100",
+        "ip -6 route add 2001:db8:9::/48 encap seg6 mode encap segs fc00:b::1 dev p1 table 100",
+        "ip route add 10.7.0.0/16 encap seg6 mode encap segs fc00:b::1 dev p1 table 100",
+    ],
+    [
+        (f"{sid}, {what}", ether(routed(ip6(sid), [sid], 0, p)))
+        for sid, what, p in [
+            ("fc00:e::4", "IPv4", ip4(IN4) / udp()),
+            ("fc00:e::6", "IPv6", ip6(IN6) / udp()),
+            ("fc00:e::6", "IPv6 into which segments go", ip6("2001:db8:8::1") / udp()),
+            ("fc00:e::46", "IPv4", ip4(IN4) / udp()),
+            ("fc00:e::46", "IPv6", ip6(IN6) / udp()),
+            # Linux remembers where the first packet by a route went: a route of its own.
+            ("fc00:e::7", "IPv6", ip6("2001:db8:9::1") / udp()),
+        ]
+    ],
+)
+Case(
     "headend/no-route",
     "No route to the first segment: the sender hears of it.",
     policy("encap", ["fc00:dead::1"], policy("encap", ["fc00:dead::1"], dst="10.7.0.0/16")),

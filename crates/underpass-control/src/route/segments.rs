@@ -59,8 +59,8 @@ pub(super) fn behaviour(
         seg6local::Action::EndDX6 => Behaviour::DX6(find_via(router, local.nh6?.into(), own, build)),
         seg6local::Action::EndDX4 => Behaviour::DX4(find_via(router, local.nh4?.into(), own, build)),
         seg6local::Action::EndDT6 => {
-            let lookup = if local.vrf_table.is_some() { vrf(router) } else { table(router) };
-            Behaviour::DT6 { lookup: lookup? }
+            let in_vrf = local.vrf_table.is_some();
+            Behaviour::DT6 { lookup: if in_vrf { vrf(router) } else { table(router) }?, vrf: in_vrf }
         }
         seg6local::Action::EndDT4 => Behaviour::DT4 { lookup: vrf(router)? },
         seg6local::Action::EndDT46 => Behaviour::DT46 { lookup: vrf(router)? },

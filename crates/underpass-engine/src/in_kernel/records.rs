@@ -467,7 +467,7 @@ impl Records {
             Behaviour::DX4(via) => (kind::DX4, resolved(via)?),
             Behaviour::DX6(via) => (kind::DX6, resolved(via)?),
             Behaviour::DT4 { lookup } => (kind::DT4, self.lookups.slot(lookup.0)?),
-            Behaviour::DT6 { lookup } => (kind::DT6, self.lookups.slot(lookup.0)?),
+            Behaviour::DT6 { lookup, .. } => (kind::DT6, self.lookups.slot(lookup.0)?),
             Behaviour::DT46 { lookup } => (kind::DT46, self.lookups.slot(lookup.0)?),
             Behaviour::DX2V { .. } | Behaviour::DT2U { .. } | Behaviour::DT2M { .. } => return None,
             Behaviour::B6(_) | Behaviour::B6Encaps(_) | Behaviour::Bpf(_) => return None,

@@ -330,9 +330,10 @@ pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -
     }
 }
 
-/// The look-up of a packet that goes on by `via`: that of the link by which it came, if it came by one as it is.
+/// The look-up of a packet that goes on by `via`: that of the VRF that a SID has taken it into, or of the link by which it came,
+/// if it came by one as it is. Linux: `end_dt_vrf_rcv` has it come by the device of the VRF.
 #[inline]
 pub(crate) fn lookup_of(view: &View<'_>, meta: &PacketMeta, via: &Via) -> LookupId {
     let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
-    link.map_or(via.lookup, |link| link.lookup)
+    link.map_or(via.lookup, |link| meta.extra.taken_into.unwrap_or(link.lookup))
 }

@@ -80,7 +80,7 @@ fn endpoint_fast<'a>(
         Behaviour::DT46 { lookup } if is_inside(packet, protocol::IPV4) => {
             end_dt_fast::<u32>(view, fibs, packet, len, *lookup)
         }
-        Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
+        Behaviour::DT6 { lookup, .. } | Behaviour::DT46 { lookup } => {
             end_dt_fast::<u128>(view, fibs, packet, len, *lookup)
         }
         Behaviour::B6Encaps(policy) if policy.via.lookup == instance => {
@@ -137,7 +137,7 @@ pub(crate) fn endpoint<'s>(
         Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
         Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
         Behaviour::DT4 { lookup } => end_dt4(packet, check, *lookup, unusual),
-        Behaviour::DT6 { lookup } => end_dt6(packet, check, *lookup, unusual),
+        Behaviour::DT6 { lookup, .. } => end_dt6(packet, check, *lookup, unusual),
         Behaviour::DT46 { lookup } => end_dt46(packet, check, *lookup, unusual),
         // Linux's End.B6: a new SRH on top of the active one.
         Behaviour::B6(policy) => {
@@ -215,7 +215,7 @@ fn sid_run<const COUNT: bool, T: Trace, S: BurstLookup>(
         Behaviour::DX4(via) if via.lookup == instance => to4 = context.by(via),
         Behaviour::DX6(via) if via.lookup == instance => to6 = context.by(via),
         Behaviour::DT4 { lookup } => to4 = To::table(view, fibs, *lookup),
-        Behaviour::DT6 { lookup } => to6 = To::table(view, fibs, *lookup),
+        Behaviour::DT6 { lookup, .. } => to6 = To::table(view, fibs, *lookup),
         _ => {}
     }
     if let Some(to) = to4 {

@@ -124,8 +124,10 @@ pub enum Behaviour {
     },
     /// RFC 8986 section 4.6.
     DT6 {
-        /// The tables of the VRF.
+        /// The tables of the VRF, or those that the SID names.
         lookup: LookupId,
+        /// Whether they are those of a VRF.
+        vrf: bool,
     },
     /// RFC 8986 section 4.8.
     DT46 {

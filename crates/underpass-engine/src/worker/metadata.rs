@@ -66,6 +66,8 @@ pub(crate) struct ExtraMeta {
     pub(crate) instance: LookupId,
     /// Where it was looked up last.
     pub(crate) looked_in: LookupId,
+    /// The tables of the VRF that a SID has taken it into: it goes on as if it had come in by the device of that VRF.
+    pub(crate) taken_into: Option<LookupId>,
     /// The counters of the local SIDs that it went through, or of its label, and the bytes that were counted there: taken
     /// back should the packet turn out to be an error of those behaviours.
     pub(crate) counted: Counted,
@@ -161,6 +163,7 @@ impl ExtraMeta {
             mark: 0,
             instance,
             looked_in: instance,
+            taken_into: None,
             counted: Counted::default(),
             tunnel: None,
             outer: 0,

@@ -372,6 +372,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.count(sid.counter, bytes);
                 meta.behaved(sid.counter, bytes);
                 note_unusual(meta, unusual);
+                if let Behaviour::DT4 { lookup }
+                | Behaviour::DT6 { lookup, vrf: true }
+                | Behaviour::DT46 { lookup } = sid.behaviour
+                {
+                    meta.extra.taken_into = Some(lookup);
+                }
                 self.next(view, meta, id, by_ingress(view, meta, sid, next), trace)
             }
             Err(error) => {

@@ -129,7 +129,7 @@ fn nobody_sends_to_the_host_from_its_own_address() {
 fn what_the_kernel_has_is_not_delivered_twice() {
     let mut lab = beside();
     lab.share(Some(HOST), true);
-    lab.sid("fc00::6", Behaviour::DT6 { lookup: lab.lookup });
+    lab.sid("fc00::6", Behaviour::DT6 { lookup: lab.lookup, vrf: false });
     let inner = ip6("fd00:1::9", "fd00::1", protocol::UDP, &udp(20));
     let tunnelled = frame(ethernet::IPV6, &ip6("fd00:1::9", "fc00::6", protocol::IPV6, &inner));
     assert_eq!(lab.send(&[ping("fd00::1"), tunnelled]), []);

@@ -198,7 +198,7 @@ impl Lab {
             Behaviour::DX4(any4),
             Behaviour::DX6(any6),
             Behaviour::DT4 { lookup },
-            Behaviour::DT6 { lookup },
+            Behaviour::DT6 { lookup, vrf: true },
             Behaviour::DT46 { lookup },
             Behaviour::B6(self.policy(HeadendMode::Inline, &["::", "fd00:1::9"]).into()),
             Behaviour::B6Encaps(self.policy(HeadendMode::Encap, &["fd00:1::8", "fd00:1::9"]).into()),

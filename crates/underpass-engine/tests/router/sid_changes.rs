@@ -32,7 +32,7 @@ impl Router {
         let behaviours = [
             Behaviour::End { lookup },
             Behaviour::T { lookup },
-            Behaviour::DT6 { lookup },
+            Behaviour::DT6 { lookup, vrf: true },
             Behaviour::DT46 { lookup },
         ];
         let link = lab.links[0];

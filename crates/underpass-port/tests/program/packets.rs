@@ -166,7 +166,7 @@ fn inside_vrf(router: &Router, action: Option<&Action>, vrf: usize) -> usize {
     let lookup = match &sid.behaviour {
         Behaviour::T { lookup }
         | Behaviour::DT4 { lookup }
-        | Behaviour::DT6 { lookup }
+        | Behaviour::DT6 { lookup, .. }
         | Behaviour::DT46 { lookup } => *lookup,
         Behaviour::DX4(via) | Behaviour::DX6(via) => via.lookup,
         _ => return vrf,

@@ -336,7 +336,8 @@ impl Router {
             10..12 => Behaviour::DX4(self.via(any4, random)),
             12..14 => Behaviour::DX6(self.via(any6, random)),
             14 | 19 => Behaviour::DT4 { lookup },
-            15 | 33 => Behaviour::DT6 { lookup },
+            15 => Behaviour::DT6 { lookup, vrf: false },
+            33 => Behaviour::DT6 { lookup, vrf: true },
             34..39 | 16..19 => Behaviour::DT46 { lookup },
             _ => Behaviour::B6Encaps(self.headend(random).into()),
         };
