@@ -10,7 +10,7 @@
 
 UNDERPASS_UML names a user-mode Linux kernel (`make ARCH=um linux`) with hostfs, veth, network namespaces,
 VRF, IPv6 policy rules and SRv6 built in: CONFIG_HOSTFS, VETH, NET_NS, NET_VRF, IPV6_MULTIPLE_TABLES,
-IPV6_SEG6_LWTUNNEL, BRIDGE, BRIDGE_VLAN_FILTERING. It needs no root and no device of this machine: every case runs in a network
+IPV6_SEG6_LWTUNNEL, BRIDGE, BRIDGE_VLAN_FILTERING; for qos/cake also NET_SCH_CAKE. It needs no root and no device of this machine: every case runs in a network
 namespace inside the guest, whose ports p0 and p1 are veths to the guest's first namespace, where the
 frames are injected and captured. The guest sees this machine's files, so it runs this machine's `ip`.
 Also needed: python3-scapy (>= 2.5), iproute2 (>= 6.1), mount, bash; ptrace, which the kernel runs on.
@@ -106,6 +106,9 @@ def shown(commands):
     text = re.sub(r"tokens: -?\d+ ctokens: -?\d+", "tokens: N ctokens: N", text)
     # So does what is left until a flow may send.
     text = re.sub(r" next_packet_delay \w+", "", text)
+    # What a cake shows of time, and of Linux's memory.
+    text = re.sub(r"^(  \w\w_delay).*", r"\1", text, flags=re.M)
+    text = re.sub(r"memory used: \w+", "memory used: N", text)
     return re.sub(r" +$", "", text, flags=re.M)
 
 

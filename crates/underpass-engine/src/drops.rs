@@ -212,6 +212,8 @@ drops! {
     QdiscAction = "qdisc-action",
     /// Dropped by CoDel: its queue stayed too long.
     Codel = "codel",
+    /// An acknowledgement that a later one in the queue of a `cake` made needless.
+    AckFiltered = "ack-filtered",
     /// Sent to an ifb other than by a redirect.
     IfbOrigin = "ifb-origin",
     /// Exceeded a policer's rate or MTU, or the policer drops everything.

@@ -12,11 +12,14 @@ use underpass_packet::mpls::{self, Entry};
 /// Packets inside packets that are looked into.
 const DEPTH: usize = 2;
 
+const HOP_BY_HOP: u8 = 0;
 const IPIP: u8 = 4;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const IPV6: u8 = 41;
 const ROUTING: u8 = 43;
+const GRE: u8 = 47;
+const DESTINATION: u8 = 60;
 const SCTP: u8 = 132;
 
 /// A 31-bit hash of the flow that a layer-3 packet belongs to. Any bytes have one.
@@ -54,6 +57,61 @@ pub(crate) fn hash_behind(outer: &[u8; 40], protocol: u8, packet: &[u8]) -> u32 
         network(&mut hash, inner);
     }
     hash.finish()
+}
+
+/// Headers that are looked behind for the hosts of a packet.
+const HEADERS: usize = 8;
+
+/// 31-bit hashes of the source and of the destination of a layer-3 packet: of the innermost packet in it, as far as no IPv6
+/// header has a flow label, which says enough. Any bytes have both; without addresses they are 0.
+pub(crate) fn hash_hosts(packet: &[u8]) -> (u32, u32) {
+    let mut hosts = (0, 0);
+    let of = |address: &[u8]| {
+        let mut hash = Hasher::new();
+        hash.add(address);
+        hash.finish()
+    };
+    let mut next = Some((IPIP, packet));
+    for _ in 0..HEADERS {
+        next = match next {
+            Some((IPIP | IPV6, packet)) => match packet.first().map_or(0, |first| first >> 4) {
+                4 => packet.split_first_chunk::<20>().and_then(|(fixed, _)| {
+                    hosts = (of(&fixed[12..16]), of(&fixed[16..20]));
+                    let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
+                    let upper = packet.get(usize::from(fixed[0] & 15) * 4..)?;
+                    (!fragment).then_some((fixed[9], upper))
+                }),
+                6 => packet.split_first_chunk::<40>().and_then(|(fixed, upper)| {
+                    hosts = (of(&fixed[8..24]), of(&fixed[24..40]));
+                    let labelled = (fixed[1] & 15, fixed[2], fixed[3]) != (0, 0, 0);
+                    (!labelled).then_some((fixed[6], upper))
+                }),
+                _ => None,
+            },
+            Some((HOP_BY_HOP | ROUTING | DESTINATION, options)) => options
+                .get(..2)
+                .and_then(|fixed| Some((fixed[0], options.get((usize::from(fixed[1]) + 1) * 8..)?))),
+            Some((GRE, gre)) => inside_gre(gre).map(|packet| (IPIP, packet)),
+            _ => None,
+        };
+    }
+    hosts
+}
+
+/// What GRE of version 0 has inside: a packet, or that of a frame.
+fn inside_gre(gre: &[u8]) -> Option<&[u8]> {
+    let fixed = gre.first_chunk::<4>()?;
+    if fixed[0] & 0x40 != 0 || fixed[1] & 7 != 0 {
+        return None;
+    }
+    let optional = (fixed[0] & 0xb0).count_ones() as usize * 4;
+    let inner = gre.get(4 + optional..)?;
+    match u16::from_be_bytes([fixed[2], fixed[3]]) {
+        0x0800 | 0x86dd => Some(inner),
+        // Whatever the frame holds, only IP has a version.
+        0x6558 => inner.get(14..),
+        _ => None,
+    }
 }
 
 /// Labels of a stack that are looked at.
@@ -192,7 +250,43 @@ mod tests {
         assert!((4_700..5_300).contains(&low), "{low} of 10,000 in the lower half");
     }
 
+    /// Linux: `skb_flow_dissect_flow_keys` with `FLOW_DISSECTOR_F_STOP_AT_FLOW_LABEL`.
+    #[test]
+    fn hosts_are_those_inside() {
+        let ipv4 = |protocol: u8, fragment: u8, upper: &[u8]| {
+            let fixed = [0x45, 0, 0, 0, 0, 0, fragment, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+            [&fixed, upper].concat()
+        };
+        let plain = hash_hosts(&ipv4(UDP, 0, &[1, 2, 3, 4]));
+        assert!(plain.0 != plain.1 && plain.0 != 0);
+        let outer = hash_hosts(&ipv6(0, 59, &[]));
+        for (inside, protocol) in [(ipv4(UDP, 0, &[]), IPIP), (ipv4(IPIP, 0, &ipv4(UDP, 0, &[])), IPIP)] {
+            assert_eq!(hash_hosts(&ipv6(0, protocol, &inside)), plain);
+            assert_eq!(hash_hosts(&ipv6(1, protocol, &inside)), outer);
+            let routing = [&[protocol, 0, 0, 0, 0, 0, 0, 0], &inside[..]].concat();
+            assert_eq!(hash_hosts(&ipv6(0, ROUTING, &routing)), plain);
+            let keyed = [&[0x20, 0, 8, 0, 0, 0, 0, 7], &inside[..]].concat();
+            assert_eq!(hash_hosts(&ipv6(0, GRE, &keyed)), plain);
+            let framed = [&[0, 0, 0x65, 0x58], &[0; 12][..], &[8, 0], &inside[..]].concat();
+            assert_eq!(hash_hosts(&ipv6(0, GRE, &framed)), plain);
+        }
+        let fragment = ipv4(IPV6, 0x20, &ipv6(0, 59, &[]));
+        assert_eq!(hash_hosts(&fragment), plain);
+        assert_eq!(hash_hosts(&ipv4(IPV6, 0, &ipv6(0, 59, &[]))), outer);
+        assert_eq!(hash_hosts(&[0; 40]), (0, 0));
+    }
+
     proptest! {
+        #[test]
+        fn any_hosts(bytes in proptest::collection::vec(any::<u8>(), 0..200), version in 4u8..7) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = version << 4 | 5;
+            }
+            let (source, destination) = hash_hosts(&bytes);
+            prop_assert!(source < 1 << 31 && destination < 1 << 31);
+        }
+
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(hash(&bytes) < 1 << 31);

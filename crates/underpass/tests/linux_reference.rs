@@ -397,6 +397,12 @@ fn paced_flows_as_in_linux() {
     as_recorded("fq");
 }
 
+/// `cake`: made, changed, shown, and what is refused of it.
+#[test]
+fn cake_as_in_linux() {
+    as_recorded("cake");
+}
+
 /// `codel` and `sfq`: made, changed, shown, and what is refused of them.
 #[test]
 fn fair_and_short_queues_as_in_linux() {

@@ -223,6 +223,26 @@ fn tables_of_u32_keep_their_numbers() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// All words of `cake`.
+#[test]
+fn cakes() {
+    let words = [
+        "",
+        "bandwidth 1mbit diffserv4 rtt 40ms srchost wash ack-filter no-split-gso ingress overhead -14 mpu 84 memlimit 1mb fwmark 0xf0",
+        "bandwidth 3gbit diffserv8 metro dual-dsthost ack-filter-aggressive raw atm",
+        "besteffort flowblind conservative",
+        "precedence hosts ptm overhead 30",
+        "dsthost raw overhead 9",
+        "dual-srchost interplanetary",
+        "flows datacentre",
+    ];
+    for words in words {
+        let config = format!("ip link set p0 up\ntc qdisc add dev p0 root handle 1: cake {words}\n");
+        let wrong = check(&config);
+        assert!(wrong.is_empty(), "{words}: {wrong}");
+    }
+}
+
 /// What no golden packets have: all words of `fq`, size tables that `tc` computes, and samples.
 #[test]
 fn tables_paces_and_samples() {

@@ -4,6 +4,10 @@ Nothing depends on the time between two packets: rates are some bytes a second, 
 decides, and no packet is as long as what is left in one.
 """
 
+import random
+
+from scapy.all import TCP
+
 from .frames import *
 from .qos import sized
 
@@ -381,5 +385,142 @@ queues(
         "tc qdisc add dev p1 parent 1:1 handle 2: fq orphan_mask 0 flow_limit 3",
     ],
     to(2001, *[300] * 18),
+    shows=(ROOT,),
+)
+
+# ------------------------------------------------------------------------------------------ cake
+
+
+def classed(dscp, packet=ip4, **more):
+    """A UDP packet with a DSCP."""
+    frame = packet(**more)
+    if packet is ip4:
+        frame.tos = dscp << 2
+    else:
+        frame.tc = dscp << 2
+    return f"DSCP {dscp}", frame / udp()
+
+
+def ack(number, sport=1111, flags="A", options=()):
+    return f"ACK {number}", ip4() / TCP(sport=sport, dport=80, flags=flags, seq=1, ack=number, options=list(options))
+
+
+def from_hosts():
+    """UDP packets of two flows of each of three sources to each of two destinations."""
+    return [
+        (f"from .{source} to .{destination} by {port}", ip4(f"203.0.113.{130 + destination}", f"203.0.113.{source}") / UDP(sport=port, dport=9) / payload(50))
+        for source in (1, 2, 3)
+        for destination in (3, 4)
+        for port in (1, 2)
+    ]
+
+
+def cake(name, options, frames, more=()):
+    queues(f"cake/{name}", f"cake {options}.", [f"tc qdisc add dev p1 root handle 1: cake {options}", *more], frames, shows=(ROOT,))
+
+
+for name, options, frames in [
+    ("plain", "", sized(300, 1000, 28, 1400) + [("IPv6", ip6() / udp())]),
+    ("besteffort", "besteffort", [classed(dscp) for dscp in range(64)]),
+    ("precedence", "precedence", [classed(dscp) for dscp in range(64)]),
+    ("diffserv3", "diffserv3", [classed(dscp) for dscp in range(64)] + [classed(46, ip6)]),
+    ("diffserv4", "diffserv4", [classed(dscp) for dscp in range(64)] + [classed(8, ip6)]),
+    ("diffserv8", "diffserv8", [classed(dscp) for dscp in range(64)] + [classed(1, ip6)]),
+    ("wash", "wash", [classed(46), classed(46, ip6), classed(0), (f"ECN", marked(2) / udp(30))]),
+    ("overhead", "overhead 38 mpu 84", sized(28, 300, 1400)),
+    ("less-overhead", "overhead -20", sized(30, 300)),
+    ("mpu", "raw mpu 200", sized(28, 300)),
+    ("atm", "overhead 10 atm", sized(28, 86, 87, 300)),
+    ("ptm", "overhead 22 ptm", sized(28, 300)),
+    ("raw-atm", "raw atm", sized(28, 300)),
+    ("slow", "bandwidth 64bit besteffort", to(2001, 300, 300, 300)),
+    ("slow-tins", "bandwidth 64bit diffserv4", [classed(dscp) for dscp in (0, 0, 8, 46, 34, 46)]),
+    ("no-memory", "bandwidth 1gbit memlimit 1", to(2001, 300, 300)),
+    ("no-memory-ingress", "bandwidth 100mbit memlimit 1 ingress", to(2001, 300, 300)),
+    ("flowblind", "flowblind bandwidth 64bit", from_hosts()),
+    ("acks", "bandwidth 64bit ack-filter", [ack(n) for n in (1, 2, 3, 4, 5)]),
+    ("acks-aggressive", "bandwidth 64bit ack-filter-aggressive", [ack(n) for n in (1, 2, 3)] + [ack(4, 2222), ack(5, 2222)]),
+    ("acks-marked", "bandwidth 64bit ack-filter-aggressive", [ack(1), ack(2, flags="AE"), ack(3), ack(4), ack(5, flags="AP")]),
+    (
+        "acks-options",
+        "bandwidth 64bit ack-filter-aggressive flowblind",
+        [ack(1), ack(2, options=[("Timestamp", (5, 5))]), ack(3, options=[("Timestamp", (6, 5))]), ack(3, options=[("SAck", (20, 30))]),
+         ack(3, options=[("SAck", (20, 40))]), ack(3, options=[("SAck", (50, 60))]), ack(9, options=[("WScale", 3)]), ack(10)],
+    ),
+]:
+    cake(name, options, frames)
+for mode in ["srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"]:
+    cake(mode, f"besteffort {mode}", from_hosts())
+
+
+def any_acks(seed, count=60):
+    """Acknowledgements of two connections, with all that may keep one from being needless."""
+    chance = random.Random(seed)
+    frames = []
+    for number in range(count):
+        low = number // 3
+        number_of = lambda: low + chance.randrange(6)
+        options = []
+        if chance.random() < 0.5:
+            options.append(("Timestamp", (number_of(), number_of())))
+        if chance.random() < 0.5:
+            starts = [number_of() for _ in range(chance.choice([1, 1, 2, 3]))]
+            options.append(("SAck", tuple(edge for start in starts for edge in (start, start + chance.randrange(8)))))
+        if chance.random() < 0.1:
+            options.append(chance.choice([("WScale", 2), ("MSS", 900), ("NOP", None), ("EOL", None)]))
+        flags = chance.choices(["A", "AE", "AC", "AP", "AF", "AS", "AN", "P"], [20, 3, 2, 1, 1, 1, 1, 1])[0]
+        tcp = TCP(sport=chance.choice([1, 1, 1, 2]), dport=80, flags=flags, seq=1, ack=number_of(), options=options)
+        if chance.random() < 0.1:
+            tcp /= payload(chance.randrange(1, 9))
+        network = chance.choices([ip4(), ip6(), ip4() / IPv6(src=SOURCE, dst=TARGET)], [10, 3, 2])[0]
+        frames.append((f"ACK {number}", network / tcp))
+    return frames
+
+
+for number in range(4):
+    words = "ack-filter-aggressive" if number % 2 else "ack-filter"
+    cake(f"acks-any-{number}", f"bandwidth 64bit besteffort flowblind {words}", any_acks(number))
+MARKED = ["tc qdisc add dev p0 clsact"]
+for number, edit in enumerate(["mark 0x10", "mark 0x20", "mark 0x30", "mark 0x40", "priority 1:1", "priority 1:3", "priority 2:3"]):
+    MARKED.append(f"tc filter add dev p0 ingress protocol ip prio {number + 1} u32 match ip dport {3000 + number} 0xffff action skbedit {edit}")
+cake("fwmark", "diffserv3 fwmark 0xf0", [frame for number in range(8) for frame in to(3000 + number, 100)], MARKED)
+queues(
+    "cake/vlan",
+    "cake under a VLAN: what is behind the tag says which tin and which flow.",
+    [
+        "ip link add link p1 name p1.5 type vlan id 5",
+        "ip link set p1.5 addrgenmode none",
+        "ip link set p1.5 up",
+        "ip neigh add 198.51.100.9 lladdr 02:00:00:00:01:09 dev p1.5 nud permanent",
+        "ip route add 203.0.113.192/26 via 198.51.100.9 dev p1.5 onlink",
+        "tc qdisc add dev p1 root handle 1: cake diffserv4 wash dual-srchost",
+    ],
+    [
+        (f"from .{source} by DSCP {dscp}", classed(dscp, dst="203.0.113.200", src=f"203.0.113.{source}")[1])
+        for source in (1, 2)
+        for dscp in (0, 8, 46, 34)
+    ],
+    shows=(ROOT,),
+)
+cake(
+    "filters",
+    "diffserv4",
+    to(2001, 100, 200) + to(2002, 100) + to(2003, 100) + to(2004, 100) + to(2005, 100),
+    [
+        port(2001, "1:7"),
+        port(2002, "1:8"),
+        port(2003, "1:7", prio=2) + " action drop",
+        port(2004, "1:2000", prio=3),
+    ],
+)
+queues(
+    "cake/htb",
+    "cake in a class of HTB.",
+    [
+        "tc qdisc add dev p1 root handle 1: htb default 2",
+        f"tc class add dev p1 parent 1: classid 1:2 htb {SLOW}",
+        "tc qdisc add dev p1 parent 1:2 handle 2: cake diffserv4",
+    ],
+    [classed(dscp) for dscp in (0, 0, 8, 46, 34, 46)] * 3,
     shows=(ROOT,),
 )

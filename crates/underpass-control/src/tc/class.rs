@@ -191,7 +191,7 @@ fn write_class(router: &Router, reply: &mut Reply<'_>, link: &Link, qdisc: &Qdis
         class.settings.write(reply, class.level);
     }
     match count_class(router, link.index, qdisc, class) {
-        Some(counted) => counted.common.write(reply, counted.own.as_deref(), false),
+        Some(counted) => counted.common.write(reply, counted.own.as_ref(), false),
         None => Statistics::write_none(reply),
     }
 }

@@ -6,8 +6,10 @@ use std::hash::BuildHasher;
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::counters::QueueId;
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
-use underpass_engine::tables::FifoLimit;
-use underpass_netlink::tc::{self, TCA_OPTIONS, codel, fq, fq_codel, htb, netem, queue, rate, red, sfq, tbf};
+use underpass_engine::tables::{CAKE_TINS, FifoLimit};
+use underpass_netlink::tc::{
+    self, TCA_OPTIONS, cake, codel, fq, fq_codel, htb, netem, queue, rate, red, sfq, tbf,
+};
 use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::htb::Htb;
@@ -74,6 +76,19 @@ pub(crate) enum Kind {
         /// What the packet path counts the rest of its own as.
         more: Option<QueueId>,
     },
+    /// `cake`.
+    Cake {
+        /// The rate, tins and limits.
+        settings: Box<cake::Cake>,
+        /// What the packet path counts each tin as.
+        tins: [Option<QueueId>; CAKE_TINS],
+        /// The rate that it was made with.
+        capacity: u64,
+        /// Another with each change that lets the lengths of packets begin anew.
+        change: u64,
+        /// Where numbers begin.
+        seed: u64,
+    },
     /// `sfq`.
     Sfq {
         /// Queues and limits.
@@ -120,7 +135,7 @@ impl Kind {
         let hook = match name {
             "ingress" | "clsact" => true,
             "noqueue" | "pfifo" | "bfifo" | "pfifo_fast" | "prio" | "tbf" | "htb" | "fq_codel" | "netem"
-            | "codel" | "sfq" | "red" | "fq" => false,
+            | "codel" | "sfq" | "red" | "fq" | "cake" => false,
             _ => return Err(UNKNOWN),
         };
         match (hook, parent == tc::INGRESS) {
@@ -175,6 +190,12 @@ impl Kind {
                 let mut settings = Box::new(fq::Fq::new(frame(link)));
                 settings.change(options)?;
                 Self::Fq { settings, more: None }
+            }
+            "cake" => {
+                let mut settings = Box::new(cake::Cake::default());
+                settings.change(options)?;
+                let capacity = settings.rate;
+                Self::Cake { settings, tins: [None; CAKE_TINS], capacity, change: 0, seed: seed() }
             }
             "codel" => {
                 let mut settings = codel::Codel::default();
@@ -231,6 +252,9 @@ impl Kind {
             Self::FqCodel(settings) => settings.change(Some(options), false)?,
             Self::Codel(settings) => settings.change(Some(options))?,
             Self::Fq { settings, more: _ } => settings.change(Some(options))?,
+            Self::Cake { settings, change: count, tins: _, capacity: _, seed: _ } => {
+                *count = count.wrapping_add(settings.change(Some(options))?.into());
+            }
             Self::Red { settings, child, change: count, seed: _ } => {
                 **settings = red::Red::parse(Some(options), settings.flags)?;
                 *count = count.wrapping_add(1);
@@ -263,6 +287,7 @@ impl Kind {
             Self::Netem { .. } => "netem",
             Self::Codel(_) => "codel",
             Self::Fq { .. } => "fq",
+            Self::Cake { .. } => "cake",
             Self::Sfq { .. } => "sfq",
             Self::Red { .. } => "red",
         }
@@ -287,6 +312,7 @@ impl Kind {
             Self::Netem { settings, .. } => settings.write(reply),
             Self::Codel(settings) => settings.write(reply),
             Self::Fq { settings, .. } => settings.write(reply),
+            Self::Cake { settings, .. } => settings.write(reply),
             Self::Sfq { settings, .. } => settings.write(reply),
             Self::Red { settings, .. } => settings.write(reply),
         }

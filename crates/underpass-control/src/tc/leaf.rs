@@ -65,6 +65,7 @@ impl Qdisc {
             | Kind::FqCodel(_)
             | Kind::Codel(_)
             | Kind::Fq { .. }
+            | Kind::Cake { .. }
             | Kind::Sfq { .. } => false,
         }
     }
@@ -80,7 +81,9 @@ impl Qdisc {
                 _ => None,
             },
             Kind::Htb(_) if !itself => Some(Point::Class(class)),
-            Kind::Prio { .. } | Kind::FqCodel(_) | Kind::Sfq { .. } | Kind::Htb(_) if itself => {
+            Kind::Prio { .. } | Kind::FqCodel(_) | Kind::Sfq { .. } | Kind::Cake { .. } | Kind::Htb(_)
+                if itself =>
+            {
                 Some(Point::Qdisc(self.handle))
             }
             _ => None,

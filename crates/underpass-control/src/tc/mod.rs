@@ -4,6 +4,7 @@
 //! see packets that come in and go out. A qdisc with classes has a queue in each, which may be a qdisc of its own.
 
 pub(crate) mod action;
+mod cake;
 mod class;
 pub(crate) mod filter;
 mod htb;

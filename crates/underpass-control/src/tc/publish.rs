@@ -6,7 +6,6 @@ use underpass_engine::counters::{QueueCount, QueueId};
 use underpass_engine::tables::{
     self, FqCodel, HookId, HtbClass, NetemLoss, PfifoFast, Prio, QdiscKind, RedParams, Tbf,
 };
-use underpass_netlink::tc::Statistics;
 use underpass_netlink::tc::codel::CodelCounts;
 use underpass_netlink::tc::fq::{Fq, FqCounts};
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
@@ -14,7 +13,9 @@ use underpass_netlink::tc::htb::HtbCounts;
 use underpass_netlink::tc::netem::{Loss, Netem, NetemRate};
 use underpass_netlink::tc::red;
 use underpass_netlink::tc::stab::SizeTable;
+use underpass_netlink::tc::{Own, Statistics};
 
+use super::cake;
 use super::filter::Filters;
 use super::filter::hook::hook_count;
 use super::htb::Class;
@@ -30,7 +31,7 @@ use crate::link::publish::publish_link;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     pub common: Statistics,
-    pub own: Option<Vec<u8>>,
+    pub own: Option<Own>,
     /// Packets that an `htb` sent unshaped.
     pub direct: u32,
 }
@@ -89,17 +90,21 @@ pub(crate) fn count_qdisc(router: &Router, link: u32, qdisc: &Qdisc) -> Counted 
     let longest = matches!(qdisc.kind, Kind::FqCodel(_) | Kind::Codel(_));
     let count = if longest { router.engine.fq_codel_count(queue) } else { router.engine.queue_count(queue) };
     let direct = if matches!(qdisc.kind, Kind::Htb(_)) { count.direct_packets() as u32 } else { 0 };
-    let own = match qdisc.kind {
+    let own = match &qdisc.kind {
         Kind::FqCodel(_) => Some(fq_codel_counts(&count)),
         Kind::Codel(_) => Some(codel_counts(&count, router.packet_time())),
-        Kind::Fq { ref settings, more } => {
+        Kind::Cake { .. } => {
+            let own = Some(Own::Attributes(cake::counts(router, link, queue, &qdisc.kind)));
+            return Counted { common: common(&count), own, direct };
+        }
+        Kind::Fq { settings, more } => {
             let more = more.map(|more| router.engine.fq_codel_count(more)).unwrap_or_default();
             Some(fq_counts(&count, &more, settings.timer_slack, router.packet_time()))
         }
         Kind::Red { .. } => Some(red_counts(&count)),
         _ => None,
     };
-    Counted { common: common(&count), own, direct }
+    Counted { common: common(&count), own: own.map(Own::Structure), direct }
 }
 
 /// What a class of a qdisc has counted; `None` if its kind counts nothing of classes.
@@ -121,7 +126,7 @@ pub(crate) fn count_class(router: &Router, link: u32, qdisc: &Qdisc, class: u32)
             let [tokens, ceil_tokens] = if fresh { full } else { [own.tokens, own.ctokens] };
             let counts =
                 HtbCounts { lends: own.lends as u32, borrows: own.borrows as u32, tokens, ceil_tokens };
-            Some(Counted { common: common(&count), own: Some(counts.bytes()), direct: 0 })
+            Some(Counted { common: common(&count), own: Some(Own::Structure(counts.bytes())), direct: 0 })
         }
         Kind::Prio { .. } => {
             let count = count_leaf(router, link, qdisc.leaf(class)?);
@@ -235,6 +240,7 @@ fn unnumbered(qdisc: &mut Qdisc) -> Vec<&mut Option<QueueId>> {
         Kind::Prio { bands, .. } => all.extend(bands.iter_mut().filter_map(inside)),
         Kind::Tbf { child, .. } | Kind::Red { child, .. } => all.extend(inside(child)),
         Kind::Fq { more, .. } => all.push(more),
+        Kind::Cake { tins, .. } => all.extend(tins),
         Kind::Htb(htb) => {
             for class in htb.classes_mut() {
                 all.push(&mut class.queue);
@@ -303,6 +309,7 @@ impl Compile<'_> {
                 mtu: frame(self.link),
             }),
             Kind::Fq { settings, more } => QdiscKind::Fq(Box::new(compile_fq(settings, (*more)?))),
+            Kind::Cake { .. } => QdiscKind::Cake(Box::new(cake::compile(&qdisc.kind, filters, self.link)?)),
             Kind::Red { settings, child, change, seed } => QdiscKind::Red(Box::new(tables::Red {
                 params: compile_red(settings, *change, *seed),
                 child: self.leaf(child)?,
@@ -453,6 +460,7 @@ impl Qdisc {
             Kind::Prio { bands, .. } => bands.into_iter().for_each(|leaf| free_leaf(leaf, freed)),
             Kind::Tbf { child, .. } | Kind::Red { child, .. } => free_leaf(child, freed),
             Kind::Fq { more, .. } => freed.extend(more),
+            Kind::Cake { tins, .. } => freed.extend(tins.into_iter().flatten()),
             Kind::Htb(htb) => {
                 for (_, class) in htb.classes() {
                     freed.extend(class.queue);

@@ -529,7 +529,7 @@ fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, shown: Shown<'_>, coun
     kind.write(reply, counted.direct);
     reply.u8(TCA_HW_OFFLOAD, 0);
     size_table.into_iter().for_each(|table| table.write(reply));
-    counted.common.write(reply, counted.own.as_deref(), true);
+    counted.common.write(reply, counted.own.as_ref(), true);
 }
 
 /// A dump of qdiscs: of one link, or of all.

@@ -1,5 +1,6 @@
 //! Qdiscs and classes as lines.
 
+mod cake;
 mod netem;
 mod numbers;
 mod red;
@@ -87,6 +88,9 @@ fn options(save: &mut Save<'_>, line: &mut Words, kind: &Kind, name: &str) {
         Kind::FqCodel(settings) => fq_codel(line, settings),
         Kind::Codel(settings) => codel(line, settings),
         Kind::Fq { settings, more: _ } => fq(save, line, settings, name),
+        Kind::Cake { settings, tins: _, capacity: _, change: _, seed: _ } => {
+            cake::words(save, line, settings, name);
+        }
         Kind::Red { settings, child: _, change: _, seed: _ } => red::words(save, line, settings, name),
         Kind::Sfq { settings, seed: _ } => sfq(line, settings),
         Kind::Netem { settings, child: _, change: _ } => netem::words(save, line, settings, name),

@@ -67,6 +67,12 @@ impl WireLength {
         self.last.max(self.full)
     }
 
+    /// Length of the last.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> u32 {
+        self.last
+    }
+
     /// Nanoseconds that all take.
     #[inline(always)]
     pub fn nanos(&self, rate: &Rate) -> u64 {

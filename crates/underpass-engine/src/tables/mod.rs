@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 mod action;
 mod behind;
 mod bridge;
+mod cake;
 mod ematch;
 mod exceptions;
 mod flower;
@@ -34,6 +35,9 @@ mod writer;
 pub use action::*;
 pub use behind::{Behind, Ends};
 pub use bridge::{Bridge, BridgePort, Membership, PortState};
+#[cfg(test)]
+pub(crate) use cake::tests::params as cake_params;
+pub use cake::*;
 pub use ematch::*;
 pub(crate) use exceptions::*;
 pub use flower::*;

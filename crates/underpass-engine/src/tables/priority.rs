@@ -95,7 +95,11 @@ impl Qdisc {
     pub(crate) fn reads_priority(&self) -> bool {
         match &self.kind {
             QdiscKind::PfifoFast(_) | QdiscKind::Prio(_) | QdiscKind::Fq(_) => true,
-            QdiscKind::Fifo(_) | QdiscKind::FqCodel(_) | QdiscKind::Codel(_) | QdiscKind::Sfq(_) => false,
+            QdiscKind::Fifo(_)
+            | QdiscKind::FqCodel(_)
+            | QdiscKind::Codel(_)
+            | QdiscKind::Sfq(_)
+            | QdiscKind::Cake(_) => false,
             QdiscKind::Tbf(tbf) => tbf.child.reads_priority(),
             QdiscKind::Red(red) => red.child.reads_priority(),
             QdiscKind::Netem(netem) => netem.child.as_ref().is_some_and(Qdisc::reads_priority),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::NOWHERE;
-use super::{HookId, QdiscId, Tables, Writer};
+use super::{Cake, HookId, QdiscId, Tables, Writer};
 use crate::counters::{QueueCount, QueueId};
 use crate::limiter::Nanos;
 use crate::publish::Ids;
@@ -115,6 +115,8 @@ pub enum QdiscKind {
     Red(Box<Red>),
     /// `fq`.
     Fq(Box<Fq>),
+    /// `cake`.
+    Cake(Box<Cake>),
 }
 
 /// How much a queue holds.
@@ -468,6 +470,7 @@ impl Qdisc {
             | QdiscKind::Fq(_) => {}
             QdiscKind::Prio(prio) => prio.bands.iter().for_each(|band| band.rates(each)),
             QdiscKind::Red(red) => red.child.rates(each),
+            QdiscKind::Cake(_) => each(self.queue),
             QdiscKind::Netem(netem) => {
                 each(self.queue);
                 netem.child.iter().for_each(|child| child.rates(each));

@@ -12,6 +12,7 @@
 
 pub mod action;
 pub mod basic;
+pub mod cake;
 pub mod codel;
 pub mod flower;
 pub mod fq;
@@ -34,7 +35,7 @@ use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
 pub use rate::Rate;
-pub use statistics::Statistics;
+pub use statistics::{Own, Statistics};
 
 /// Length of a `struct tcmsg`.
 pub const HEADER: usize = 20;

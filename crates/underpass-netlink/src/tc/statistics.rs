@@ -31,24 +31,39 @@ pub struct Statistics {
     pub rate: Option<[u32; 2]>,
 }
 
+/// What one kind counts besides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Own {
+    /// A structure, which old programs know too.
+    Structure(Vec<u8>),
+    /// Attributes.
+    Attributes(Vec<u8>),
+}
+
+impl Own {
+    fn write(&self, reply: &mut Reply<'_>) {
+        match self {
+            Self::Structure(bytes) => {
+                reply.align_64(PAD);
+                reply.attribute(APP, bytes);
+            }
+            Self::Attributes(bytes) => reply.attribute(APP, bytes),
+        }
+    }
+}
+
 impl Statistics {
-    /// Writes `TCA_STATS2`, `TCA_STATS` and, for `own` (a structure that one kind counts in), `TCA_XSTATS`. `own` is
-    /// first in `TCA_STATS2` for qdiscs (`first`) and last for classes.
-    pub fn write(&self, reply: &mut Reply<'_>, own: Option<&[u8]>, first: bool) {
+    /// Writes `TCA_STATS2`, `TCA_STATS` and, for `own` if it is a structure, `TCA_XSTATS`. `own` is first in `TCA_STATS2` for
+    /// qdiscs (`first`) and last for classes.
+    pub fn write(&self, reply: &mut Reply<'_>, own: Option<&Own>, first: bool) {
         let nest = reply.nest_unflagged(TCA_STATS2);
-        if let Some(own) = own.filter(|_| first) {
-            reply.align_64(PAD);
-            reply.attribute(APP, own);
-        }
+        own.filter(|_| first).into_iter().for_each(|own| own.write(reply));
         self.write_attributes(reply);
-        if let Some(own) = own.filter(|_| !first) {
-            reply.align_64(PAD);
-            reply.attribute(APP, own);
-        }
+        own.filter(|_| !first).into_iter().for_each(|own| own.write(reply));
         reply.end(nest);
         reply.align_64(TCA_PAD);
         reply.attribute(TCA_STATS, &self.tc_stats());
-        if let Some(own) = own {
+        if let Some(Own::Structure(own)) = own {
             reply.align_64(TCA_PAD);
             reply.attribute(TCA_XSTATS, own);
         }

@@ -13,7 +13,9 @@ use underpass_netlink::{
     reply::{Address, write_message},
     seg6local::Counts,
     tc::{
-        self, Rate, action, basic, flower,
+        self, Rate, action, basic,
+        cake::Cake,
+        flower,
         fq::Fq,
         fq_codel::FqCodel,
         fw,
@@ -245,6 +247,13 @@ pub fn qdisc(bytes: &[u8]) -> bool {
         let mut again = Fq::new(1514);
         assert!(again.change(options(&written(&|reply| fq.write(reply)))).is_ok());
         assert_eq!((again.limit, again.priomap, again.weights), (fq.limit, fq.priomap, fq.weights));
+    }
+    let mut cake = Cake::default();
+    if cake.change(read).is_ok() {
+        assert!(cake.interval > 0 && cake.target > 0 && cake.flow_mode < 64);
+        let mut again = Cake::default();
+        assert!(again.change(options(&written(&|reply| cake.write(reply)))).is_ok());
+        assert_eq!(again, cake);
     }
     if let Some(Ok(table)) = read.map(|table| SizeTable::parse(&table)) {
         taken = true;

@@ -161,6 +161,9 @@ pub fn advice(reason: DropReason) -> &'static str {
         R::QdiscFull | R::Codel => {
             "Meant so by the qdisc. `tc -s qdisc show`: a higher `limit` holds more, a higher rate loses less."
         }
+        R::AckFiltered => {
+            "Meant so by a `cake` with `ack-filter`: `tc -s qdisc show` counts them as `ack_drop`."
+        }
         R::QdiscTooBig => "Raise `burst` of the `tbf` above the largest packet or segment.",
         R::QdiscPurged => "Usual when a qdisc is replaced or a link goes.",
         R::QdiscAction | R::TcAction => "Meant so by a filter: `tc -s filter show dev DEV` counts at which.",

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::cake::Cake;
 use super::clocks::Clocks;
 use super::codel_queue::CodelQueue;
 use super::fifo::{Fifo, PfifoFast};
 use super::fq::Fq;
 use super::fq_codel::FqCodel;
 use super::htb::{Class, Htb, Level, Mode, State};
-use super::items::{Items, List};
+use super::items::{ItemId, Items, List};
 use super::netem::Netem;
 use super::prio::Prio;
 use super::red::Red;
@@ -31,6 +32,8 @@ struct Old {
     classes: HashMap<QueueId, (State, bool)>,
     /// Those of which another kind has the number now.
     gone: Vec<Node>,
+    /// Packets that have lost their queue.
+    packets: Vec<ItemId>,
 }
 
 struct Build<'a> {
@@ -56,7 +59,8 @@ impl Node {
         }
         let mut node = build.node(&stored.root);
         node.size_table.clone_from(&stored.root.size_table);
-        let Old { nodes, gone, .. } = build.old;
+        let Old { nodes, gone, packets, .. } = build.old;
+        packets.into_iter().for_each(|id| cx.drop(id, DropReason::QdiscPurged));
         for gone in nodes.into_values().chain(gone) {
             gone.purge(cx);
         }
@@ -77,6 +81,7 @@ impl Node {
             Kind::Codel(codel) => drop(codel.list),
             Kind::Sfq(sfq) => sfq.lists().for_each(drop),
             Kind::Fq(fq) => fq.lists().for_each(drop),
+            Kind::Cake(cake) => cake.lists().into_iter().for_each(drop),
             Kind::Prio(prio) => prio.bands.into_iter().for_each(|node| node.purge(cx)),
             Kind::Tbf(tbf) => tbf.child.purge(cx),
             Kind::Netem(netem) => netem.purge(cx),
@@ -105,7 +110,8 @@ impl Node {
             | Kind::FqCodel(_)
             | Kind::Codel(_)
             | Kind::Sfq(_)
-            | Kind::Fq(_) => return,
+            | Kind::Fq(_)
+            | Kind::Cake(_) => return,
             Kind::Prio(prio) => prio.bands.iter_mut().for_each(add),
             Kind::Tbf(tbf) => add(&mut tbf.child),
             Kind::Red(red) => add(&mut red.child),
@@ -132,7 +138,8 @@ impl Old {
             | Kind::FqCodel(_)
             | Kind::Codel(_)
             | Kind::Sfq(_)
-            | Kind::Fq(_) => {}
+            | Kind::Fq(_)
+            | Kind::Cake(_) => {}
             Kind::Prio(prio) => prio.bands.drain(..).for_each(|band| self.take_apart(band)),
             Kind::Tbf(tbf) => {
                 let child = std::mem::replace(&mut tbf.child, Node::nothing());
@@ -191,6 +198,10 @@ impl Build<'_> {
             (Kind::Codel(codel), QdiscKind::Codel(config)) => codel.change(config),
             (Kind::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.change(config),
             (Kind::Fq(fq), QdiscKind::Fq(config)) => fq.change(config, self.items.limit()),
+            (Kind::Cake(cake), QdiscKind::Cake(config)) => {
+                let gone = cake.change(config, &mut node.count, self.items);
+                self.old.packets.extend(gone);
+            }
             (Kind::Red(red), QdiscKind::Red(config)) => {
                 red.child = self.node(&config.child);
                 red.change(config.params, self.now);
@@ -223,6 +234,9 @@ impl Build<'_> {
             QdiscKind::Codel(config) => Kind::Codel(Box::new(CodelQueue::new(config))),
             QdiscKind::Sfq(config) => Kind::Sfq(Box::new(Sfq::new(config, self.now, self.items.limit()))),
             QdiscKind::Fq(config) => Kind::Fq(Box::new(Fq::new(config, self.items.limit()))),
+            QdiscKind::Cake(config) => {
+                Kind::Cake(Box::new(Cake::new(config, self.clocks.get(&queue).cloned())))
+            }
             QdiscKind::Prio(config) => {
                 Kind::Prio(Prio { priomap: config.priomap, filters: config.filters, bands: Vec::new() })
             }
@@ -392,7 +406,8 @@ impl Kind {
             | (Self::Netem(_), QdiscKind::Netem(_))
             | (Self::Codel(_), QdiscKind::Codel(_))
             | (Self::Red(_), QdiscKind::Red(_))
-            | (Self::Fq(_), QdiscKind::Fq(_)) => true,
+            | (Self::Fq(_), QdiscKind::Fq(_))
+            | (Self::Cake(_), QdiscKind::Cake(_)) => true,
             (Self::Sfq(sfq), QdiscKind::Sfq(config)) => sfq.is(config),
             (Self::FqCodel(fq_codel), QdiscKind::FqCodel(config)) => {
                 fq_codel.flows.len() == config.flows.clamp(1, 1 << 16) as usize

@@ -26,6 +26,26 @@ pub struct Clocks {
 pub struct Clock(AtomicU64);
 
 impl Clock {
+    /// Up to when time has been given out.
+    pub(super) fn get(&self) -> Nanos {
+        self.0.load(Relaxed)
+    }
+
+    /// Gives out so much time more.
+    pub(super) fn add(&self, time: Nanos) {
+        self.0.fetch_add(time, Relaxed);
+    }
+
+    /// Gives out all time until then.
+    pub(super) fn set(&self, until: Nanos) {
+        self.0.store(until, Relaxed);
+    }
+
+    /// The same, if that is more; whether it is.
+    pub(super) fn not_before(&self, until: Nanos) -> bool {
+        self.0.fetch_max(until, Relaxed) < until
+    }
+
     /// Reserves time at `now`: what is `needed`, and a slice more if that is there. Returns when what is needed is
     /// there, perhaps after `now`, and how much more there is. A bucket that holds `buffer` keeps no more than that.
     ///

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use super::codel::{self, Head, Params, Vars};
 use super::codel_served::{Places, Served};
 use super::discipline::{Class, Classify, Context, Discipline, Enqueued};
-use super::items::{ItemId, List, flow_hash};
-use crate::buffer::SLOT;
+use super::items::{ItemId, List, flow_hash, memory};
 use crate::counters::{Counters, QueueCount};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
@@ -279,9 +278,4 @@ fn params(config: &tables::FqCodel) -> Params {
         ce_threshold: config.ce_threshold.map(codel::of_micros),
         ce_selector: config.ce_threshold_selector,
     }
-}
-
-/// Memory that a packet takes: its slots.
-fn memory(len: u32) -> u64 {
-    u64::from(len).max(1).next_multiple_of(SLOT as u64)
 }

@@ -5,7 +5,7 @@
 
 use underpass_packet::ethernet;
 
-use crate::buffer::Packet;
+use crate::buffer::{Packet, SLOT};
 use crate::flow;
 use crate::qos::{WireLength, uncounted};
 use crate::tables::{LinkId, SizeTable, TunnelId};
@@ -105,6 +105,11 @@ pub(super) fn flow_hash(item: &Item) -> u32 {
     flow::hash(item.bytes().get(network(item)..).unwrap_or_default())
 }
 
+/// Memory that a packet takes: its slots.
+pub(super) fn memory(len: u32) -> u64 {
+    u64::from(len).max(1).next_multiple_of(SLOT as u64)
+}
+
 /// Names an entry.
 pub(super) type ItemId = u32;
 
@@ -164,6 +169,11 @@ impl Items {
     #[inline(always)]
     pub(super) fn charged(&self, id: ItemId) -> (u32, u32) {
         self.get(id).map_or((0, 0), |item| (item.len, item.segments))
+    }
+
+    /// The packet behind one in its list.
+    pub(super) fn after(&self, id: ItemId) -> Option<ItemId> {
+        self.get(id).map(|item| item.next).filter(|next| *next != NONE)
     }
 
     /// How many there is room for.
@@ -237,6 +247,27 @@ impl List {
         let last = std::mem::replace(&mut self.tail, before);
         self.len -= 1;
         Some(last)
+    }
+
+    /// Takes a packet out that is behind another one, or before all.
+    pub(super) fn remove_behind(&mut self, items: &mut Items, before: Option<ItemId>, id: ItemId) {
+        let Some(before) = before else {
+            self.pop(items);
+            return;
+        };
+        let next = items.get(id).map_or(NONE, |item| item.next);
+        if let Some(item) = items.get_mut(before) {
+            item.next = next;
+        }
+        if self.tail == id {
+            self.tail = before;
+        }
+        self.len -= 1;
+    }
+
+    /// The one that came last.
+    pub(super) fn last(&self) -> Option<ItemId> {
+        (self.len > 0).then_some(self.tail)
     }
 
     #[inline(always)]

@@ -19,11 +19,13 @@ macro_rules! each {
             Kind::Sfq($discipline) => $done,
             Kind::Red($discipline) => $done,
             Kind::Fq($discipline) => $done,
+            Kind::Cake($discipline) => $done,
         }
     };
 }
 
 mod build;
+mod cake;
 mod clocks;
 mod codel;
 mod codel_queue;
@@ -60,6 +62,7 @@ use crate::counters::{Counters, QueueCount, QueueId};
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
 use crate::tables::SizeTable;
+use cake::Cake;
 use codel_queue::CodelQueue;
 use discipline::{Discipline, Peeked};
 use fifo::{Fifo, PfifoFast};
@@ -103,6 +106,7 @@ enum Kind {
     Sfq(Box<Sfq>),
     Red(Box<Red>),
     Fq(Box<Fq>),
+    Cake(Box<Cake>),
 }
 
 impl Node {

@@ -1,5 +1,6 @@
 //! Single queueing disciplines against what Linux does to the nanosecond; any of them: [`trees`].
 
+mod cake;
 mod fq;
 mod netem;
 mod red;
@@ -7,7 +8,7 @@ mod sfq;
 mod trees;
 
 use super::*;
-use crate::buffer::{Frames, HEADROOM, Packet, Pool, Tag};
+use crate::buffer::{Frames, HEADROOM, Offload, Packet, Pool, Segment, SegmentKind, Tag};
 use crate::drops::DropReason;
 use crate::qos::RateConfig;
 use crate::tables::{self, FifoLimit, HookId, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
@@ -39,6 +40,7 @@ pub(super) struct Bed {
     pub(super) due: Nanos,
     /// Packets that have become several, and how many more.
     pub(super) generated: u64,
+    tag: Tag,
 }
 
 impl Bed {
@@ -62,7 +64,7 @@ impl Bed {
             generated: 0,
         };
         let node = Node::build(&StoredQdisc::new(root.clone(), 0, None, 1), true, None, cx);
-        Self { node, items, pool, dropped, now, due: Nanos::MAX, generated: 0 }
+        Self { node, items, pool, dropped, now, due: Nanos::MAX, generated: 0, tag: Tag::default() }
     }
 
     fn with<R>(&mut self, what: impl FnOnce(&mut Node, &mut Context<'_, ByMark<'_>>) -> R) -> R {
@@ -94,6 +96,37 @@ impl Bed {
         packet.place(HEADROOM.min(packet.slot().len() - len), len).unwrap();
         packet.bytes_mut().fill(0);
         packet.set_tag(Tag { mark, ..Tag::default() });
+        self.enqueue_packet(packet)
+    }
+
+    /// What the next frame has besides its mark.
+    pub(super) fn tag(&mut self, tag: Tag) {
+        self.tag = tag;
+    }
+
+    /// Enqueues this frame.
+    pub(super) fn enqueue_frame(&mut self, frame: &[u8], mark: u32) -> Enqueued {
+        let mut packet = self.pool.take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        packet.set_tag(Tag { mark, ..std::mem::take(&mut self.tag) });
+        self.enqueue_packet(packet)
+    }
+
+    /// Enqueues a segment of TCP of `bytes` in parts of `size`.
+    pub(super) fn enqueue_segment(&mut self, size: u16, bytes: usize) -> Enqueued {
+        let mut packet = self.pool.take().unwrap();
+        let mut frame = vec![0; 54 + bytes];
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        let len = (40 + bytes) as u16;
+        frame[16..18].copy_from_slice(&len.to_be_bytes());
+        (frame[22], frame[23], frame[46]) = (64, 6, 0x50);
+        packet.set(HEADROOM, &frame).unwrap();
+        let segment = Some(Segment { size, kind: SegmentKind::Tcp4 });
+        packet.set_offload(Offload { start: 34, field: 16, segment });
+        self.enqueue_packet(packet)
+    }
+
+    fn enqueue_packet(&mut self, packet: Packet) -> Enqueued {
         let charged = self.node.charge(&packet);
         let item = Item::new(packet, Origin::Here, charged);
         let id = self.items.put(item).unwrap();

@@ -31,6 +31,23 @@ fn fifo() -> impl Strategy<Value = Qdisc> {
                 super::fq::fq(tables::Fq { limit, flow_limit, max_rate, ..fq })
             }
         ),
+        (0u64..2_000_000, 0usize..5, 0u8..8, 0u32..60, any::<[bool; 4]>()).prop_map(
+            |(rate, tins, flows, slots, [ingress, filtered, wash, unlimited])| {
+                use tables::CakeTins::{Besteffort, Diffserv3, Diffserv4, Diffserv8, Precedence};
+                super::cake::cake(tables::Cake {
+                    rate: if unlimited { 0 } else { rate + 10_000 },
+                    diffserv: [Besteffort, Diffserv3, Diffserv4, Diffserv8, Precedence][tins],
+                    flow_mode: tables::CakeFlows(flows),
+                    memory: slots * 2048,
+                    target: 1000,
+                    interval: 5000,
+                    filters: filtered.then_some(HookId(0)),
+                    ingress,
+                    wash,
+                    ..tables::cake_params()
+                })
+            }
+        ),
         (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| {
             let kind = QdiscKind::FqCodel(tables::FqCodel {
                 filters: None,
