@@ -10,7 +10,8 @@
 
 UNDERPASS_UML names a user-mode Linux kernel (`make ARCH=um linux`) with hostfs, veth, network namespaces,
 VRF, IPv6 policy rules and SRv6 built in: CONFIG_HOSTFS, VETH, NET_NS, NET_VRF, IPV6_MULTIPLE_TABLES,
-IPV6_SEG6_LWTUNNEL, BRIDGE, BRIDGE_VLAN_FILTERING; for qos/cake also NET_SCH_CAKE. It needs no root and no device of this machine: every case runs in a network
+IPV6_SEG6_LWTUNNEL, BRIDGE, BRIDGE_VLAN_FILTERING; for qos/cake also NET_SCH_CAKE, for
+qos/actions/sample NET_ACT_SAMPLE. It needs no root and no device of this machine: every case runs in a network
 namespace inside the guest, whose ports p0 and p1 are veths to the guest's first namespace, where the
 frames are injected and captured. The guest sees this machine's files, so it runs this machine's `ip`.
 Also needed: python3-scapy (>= 2.5), iproute2 (>= 6.1), mount, bash; ptrace, which the kernel runs on.

@@ -397,6 +397,12 @@ fn paced_flows_as_in_linux() {
     as_recorded("fq");
 }
 
+/// The action `sample`: made, changed, shown, and what is refused of it.
+#[test]
+fn samples_as_in_linux() {
+    as_recorded("sample");
+}
+
 /// `cake`: made, changed, shown, and what is refused of it.
 #[test]
 fn cake_as_in_linux() {

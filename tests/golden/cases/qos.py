@@ -110,6 +110,9 @@ for name, action in [
     ("pipe", "gact pipe action drop"),
     ("jump", "gact jump 1 action drop action pass"),
     ("determ", "gact pass random determ drop 2"),
+    ("sample", "sample rate 1 group 4 trunc 50"),
+    ("sample-drop", "sample rate 1 group 4 drop"),
+    ("sample-pipe", "sample rate 1 group 4 pipe action drop"),
 ]:
     filters(f"actions/{name}", f"action {action}.", [f"protocol ip prio 1 matchall action {action}"], PLAIN * 2, remembers=True)
 filters(
