@@ -2,7 +2,7 @@
 
 use underpass_packet::ethernet;
 
-use super::items::Item;
+use super::items::{Item, network_header};
 
 /// Congestion experienced: RFC 3168.
 const CE: u8 = 3;
@@ -22,12 +22,8 @@ pub(super) fn class_of(item: &Item) -> Option<u8> {
 
 /// The traffic class of the IP packet in a frame, or of one without a frame of this EtherType.
 fn class(bytes: &[u8], headless: u16) -> Option<u8> {
-    let (ethertype, packet) = if headless == 0 {
-        let (frame, packet) = bytes.split_first_chunk::<{ ethernet::Header::LEN }>()?;
-        (u16::from_be_bytes([frame[12], frame[13]]), packet)
-    } else {
-        (headless, bytes)
-    };
+    let (ethertype, at) = network_header(bytes, headless);
+    let packet = bytes.get(at..)?;
     match (ethertype, packet) {
         (ethernet::IPV4, [_, tos, ..]) => Some(*tos),
         (ethernet::IPV6, [high, low, ..]) => Some(high << 4 | low >> 4),
@@ -43,7 +39,7 @@ fn mark_congestion(bytes: &mut [u8], headless: u16) -> bool {
         Some(1 | 2) => {}
         _ => return false,
     }
-    let at = if headless == 0 { ethernet::Header::LEN } else { 0 };
+    let (_, at) = network_header(bytes, headless);
     let Some(packet) = bytes.get_mut(at..) else { return false };
     match packet {
         [0x45..=0x4f, tos, _, _, _, _, _, _, _, _, high, low, ..] => {
@@ -103,6 +99,10 @@ mod tests {
             assert_eq!(class(&frame, 0), Some(0xb8 | if ecn == 0 { 0 } else { CE }));
             assert_eq!(Sum::new().add_bytes(&frame[14..]).checksum(), 0, "{ecn}");
         }
+        // Behind a tag.
+        let mut frame = vec![0; 12];
+        frame.extend([0x81, 0, 0, 5, 0x86, 0xdd, 0x60, 0x10, 0, 0]);
+        assert_eq!((mark_congestion(&mut frame, 0), class(&frame, 0)), (true, Some(3)));
         let mut frame = vec![0; 12];
         frame.extend([0x86, 0xdd, 0x6b, 0x81, 0, 0]);
         assert_eq!((mark_congestion(&mut frame, 0), class(&frame, 0)), (false, Some(0xb8)));

@@ -7,6 +7,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, SLOT};
 use crate::flow;
+use crate::qos::subject::is_vlan;
 use crate::qos::{WireLength, uncounted};
 use crate::tables::{LinkId, SizeTable, TunnelId};
 
@@ -100,9 +101,30 @@ pub(super) fn network(item: &Item) -> usize {
     if item.headless() == 0 { ethernet::Header::LEN } else { 0 }
 }
 
+/// Tags that are looked behind.
+const TAGS: usize = 2;
+
+/// The EtherType of a packet behind all tags, and where it begins: `skb_protocol`.
+pub(super) fn network_header(bytes: &[u8], headless: u16) -> (u16, usize) {
+    let ethertype = |at: usize| match bytes.get(at..) {
+        Some(&[high, low, ..]) => u16::from_be_bytes([high, low]),
+        _ => 0,
+    };
+    let mut at = if headless == 0 { ethernet::Header::LEN } else { 0 };
+    let mut kind = if headless == 0 { ethertype(at - 2) } else { headless };
+    for _ in 0..TAGS {
+        if !is_vlan(kind) {
+            break;
+        }
+        (kind, at) = (ethertype(at + 2), at + 4);
+    }
+    (kind, at)
+}
+
 /// The hash of the flow of what waits.
 pub(super) fn flow_hash(item: &Item) -> u32 {
-    flow::hash(item.bytes().get(network(item)..).unwrap_or_default())
+    let (_, at) = network_header(item.bytes(), item.headless());
+    flow::hash(item.bytes().get(at..).unwrap_or_default())
 }
 
 /// Memory that a packet takes: its slots.
@@ -273,5 +295,25 @@ impl List {
     #[inline(always)]
     pub(super) fn peek(&self) -> Option<ItemId> {
         (self.len > 0).then_some(self.head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_looked_behind() {
+        let frame = |types: &[u16]| {
+            let mut frame = vec![0; 12];
+            types.iter().for_each(|kind| frame.extend([(kind >> 8) as u8, *kind as u8, 0, 1]));
+            frame
+        };
+        assert_eq!(network_header(&frame(&[0x0800]), 0), (0x0800, 14));
+        assert_eq!(network_header(&frame(&[0x88a8, 0x8100, 0x86dd]), 0), (0x86dd, 22));
+        assert_eq!(network_header(&frame(&[0x8100, 0x8100, 0x8100]), 0), (0x8100, 22));
+        assert_eq!(network_header(&frame(&[0x8100]), 0), (0, 18));
+        assert_eq!(network_header(&[0, 1, 8, 0], 0x8100), (0x0800, 4));
+        assert_eq!((network_header(&[1, 2], 0), network_header(&[], 0x0800)), ((0, 14), (0x0800, 0)));
     }
 }

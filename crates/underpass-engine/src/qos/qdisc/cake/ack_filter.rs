@@ -1,8 +1,7 @@
 //! Acknowledgements of TCP that a later one in the same queue makes needless: `cake_ack_filter`.
 
-use super::headers::network;
 use super::tin::Flow;
-use crate::qos::qdisc::items::{Item, ItemId, Items};
+use crate::qos::qdisc::items::{Item, ItemId, Items, network_header};
 
 const TCP: u8 = 6;
 const IPV6: u8 = 41;
@@ -42,7 +41,7 @@ fn after(a: u32, b: u32) -> bool {
 impl<'a> Segment<'a> {
     /// `cake_get_tcphdr` and `cake_get_iphdr`.
     fn of(item: &'a Item) -> Option<Self> {
-        let (_, at) = network(item.bytes(), item.headless());
+        let (_, at) = network_header(item.bytes(), item.headless());
         let outer = item.bytes().get(at..)?;
         let mut inner = outer;
         if outer.first()? >> 4 == 4 && *outer.get(9)? == IPV6 {

@@ -168,7 +168,7 @@ impl Cake {
         }
         hashes.flow = match flow {
             Some(flow) => flow,
-            None if mode.flow() => headers::flow_hash(item),
+            None if mode.flow() => items::flow_hash(item),
             None => 0,
         };
         if !mode.flow() {
