@@ -3,7 +3,8 @@
 
     UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers
 
-UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF, MPLS and network namespaces built in.
+UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF, MPLS and network namespaces built in; for `cake`
+also NET_SCH_CAKE, for `sample` NET_ACT_SAMPLE.
 The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. `newer` wants that of
 iproute2 6.15: in a mount namespace that has what scripts/newer-tools.sh unpacks at /usr, and a python3. The lines run in
 a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
