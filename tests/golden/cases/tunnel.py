@@ -1190,6 +1190,32 @@ for kind in ("gre", "gretap", "sit", "ip6tnl", "ip6gre"):
         WRAPPED,
     )
 
+# It is that packet still when a SID of the router's has taken the SRH off, but not when it has taken the packet out.
+AGAIN = [
+    (f"End.B6.Encaps, then {then}", ether(routed(IPv6(src=SOURCE, dst=sid, hlim=77, tc=0x4C, fl=0x12345), [sid, last], 1, IPv6(src=SOURCE, dst="fc00:d::9", hlim=33, tc=0x2E) / udp())))
+    for then, sid, last in [("PSP", "fc00:a::21", "fc00:d::9"), ("End.DT6", "fc00:a::22", "fc00:d::9"), ("PSP and End.B6", "fc00:a::23", "fc00:d::9")]
+]
+for kind in ("gre", "sit", "ip6tnl", "ip6gre"):
+    options = {"ip6tnl": "mode any tclass inherit", "ip6gre": "tclass inherit"}.get(kind, "ttl inherit tos inherit")
+    Case(
+        f"tunnel/{kind}/inherit-wrapped-again",
+        f"{kind}: what it inherits and counts of packets behind End.B6.Encaps and another SID of the router's",
+        tunnel(
+            kind,
+            options,
+            after=[
+                "ip -6 route add fc00:d::/32 dev tun1",
+                "ip -6 route add fc00:a::31 encap seg6local action End flavors psp dev p0",
+                "ip -6 route add fc00:a::32 encap seg6local action End.DT6 table main dev p0",
+                "ip -6 route add fc00:a::33 encap seg6local action End.B6 srh segs fc00:d::5 dev p0",
+                "ip -6 route add fc00:a::21 encap seg6local action End.B6.Encaps srh segs fc00:a::31,fc00:d::4 dev p0",
+                "ip -6 route add fc00:a::22 encap seg6local action End.B6.Encaps srh segs fc00:a::32 dev p0",
+                "ip -6 route add fc00:a::23 encap seg6local action End.B6.Encaps srh segs fc00:a::31,fc00:a::33 dev p0",
+            ],
+        ),
+        AGAIN,
+    )
+
 # So is what a program of End.BPF has put headers before, and last, unless it has taken the outer ones off first.
 STEERED = [
     (label, ether(routed(IPv6(src=SOURCE, dst=SID, hlim=77, tc=0x4C, fl=0x12345), [SID, NEXT], 1, IPv6(src=SOURCE, dst=TARGET, hlim=33, tc=0x2E) / udp(), tag=tag)))

@@ -387,7 +387,10 @@ impl PacketMeta {
     /// longer.
     #[cold]
     pub(crate) fn shortened(&mut self, len: usize) {
-        self.extra.inside = 0;
+        // An SRH less does not change what is inside. Linux: `iptunnel_pull_offloads`, where that is taken out.
+        if self.packet.len() <= self.extra.inside as usize {
+            self.extra.inside = 0;
+        }
         let ExtraMeta { wrapping, inserted, growth, .. } = &mut self.extra;
         let place = if *wrapping > 0 { wrapping } else { inserted };
         *place = place.saturating_sub(len as u16);
