@@ -537,3 +537,28 @@ Case(
         ("in the VRF", "p0", Ether(dst=P0, src=N0) / ip6("2001:db8:1::1", src="2001:db8:f::9", nh=41) / in6(dst="2001:db8:77::7")),
     ],
 )
+
+# Tunnels without a local address take what is for a broadcast address, too.
+for kind in ("ipip", "sit", "gre", "gretap"):
+    Case(
+        f"tunnel/{kind}/out-broadcast",
+        f"Out of {kind} without ends, and with a remote address alone: what is for a broadcast address of a link, and for all.",
+        tunnel(kind, ends="dev p1")
+        + [f"ip link add tun2 {f'address {MAC} ' * kind.endswith('tap')}type {kind} remote 198.51.100.9", "ip link set tun2 addrgenmode none", "ip link set tun2 up"]
+        + ["ip link add tun3 type ipip local 198.51.100.1 remote 198.51.100.8", "ip link set tun3 up"] * (kind == "ipip"),
+        [
+            (f"{what}, {label}", "p1", Ether(dst=station, src=N1) / carry(kind, inner, src=src, dst=dst))
+            for what, inner in [("IPv4", in4()), ("IPv6", in6())][kind == "sit" : 2 if kind != "ipip" else 1]
+            for label, src, dst, station in [
+                ("a broadcast", FAR4, "198.51.100.255", P1),
+                ("a broadcast, in a frame for all", FAR4, "198.51.100.255", "ff:ff:ff:ff:ff:ff"),
+                ("of another link", FAR4, "192.0.2.255", P1),
+                ("of the second tunnel", "198.51.100.9", "198.51.100.255", P1),
+                ("of one with a local address", "198.51.100.8", "198.51.100.255", P1),
+                ("from the router", "198.51.100.1", "198.51.100.255", P1),
+                ("for all", FAR4, "255.255.255.255", "ff:ff:ff:ff:ff:ff"),
+                ("for all nodes", FAR4, "224.0.0.1", "01:00:5e:00:00:01"),
+            ]
+        ]
+        + [("for no tunnel", "p1", Ether(dst=P1, src=N1) / out4(4 if "gre" in kind else 47, in4() if "gre" in kind else gre(in4()), dst="198.51.100.255"))],
+    )

@@ -1,6 +1,6 @@
 //! Out of a tunnel: Linux's `tunnel4_rcv`, `gre_rcv`, `tunnel6_rcv` and what they lead to.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::Extensions;
@@ -244,11 +244,7 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
         }
     };
     let first = outer.at;
-    if let IpAddr::V4(source) = outer.source
-        && !meta.is(TUNNELLED)
-        && is_local4(view, ingress, source)
-    {
-        // Linux: a martian source. What the router sends itself is looked up on its way out alone.
+    if is_from_router(view, meta, &outer, ingress) {
         return Verdict::drop(DropReason::TunnelSource);
     }
     for _ in 0..=NESTED {
@@ -287,8 +283,11 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
     Verdict::drop(DropReason::TunnelNested)
 }
 
-/// Takes what is inside a datagram for a broadcast address, or for a group, out of the device that it is for. Linux:
-/// `__udp4_lib_mcast_deliver`, which leaves what a port of foo-over-UDP would go on with.
+/// RFC 1112 section 4.
+const ALL_NODES: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
+/// Takes what is inside a packet for a broadcast address, or for a group, out of the tunnel that it is for. Linux:
+/// `tunnel4_rcv` and `gre_rcv`, and `__udp4_lib_mcast_deliver`, which leaves what a port of foo-over-UDP would go on with.
 #[cold]
 pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -297,19 +296,40 @@ pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Verdict {
     let ingress = ingress_of(view, meta);
-    match Outer::read(meta.packet.bytes()) {
-        Some(Ok(mut outer)) if is_for_device(view, &meta.packet, &outer, ingress) => {
-            match take_datagram(view, &mut meta.packet, &mut outer, ingress) {
-                Ok(Taken::All(found)) => take_out(path, view, meta, &outer, found, trace),
-                Ok(Taken::Refused(link)) => {
-                    path.counters.add_link_drops(link, Direction::Receive, 1);
-                    Verdict::drop(DropReason::TunnelPayload)
-                }
-                Ok(_) => Verdict::Deliver,
-                Err(reason) => Verdict::drop(reason),
-            }
+    let Some(Ok(mut outer)) = Outer::read(meta.packet.bytes()) else { return Verdict::Deliver };
+    // The router is in no other group.
+    if matches!(outer.destination, IpAddr::V4(group) if group.is_multicast() && group != ALL_NODES) {
+        return Verdict::Deliver;
+    }
+    let taken = match outer.protocol {
+        protocol if is_tunnelled(protocol) => {
+            find(view, &meta.packet, &outer, ingress).map(|found| found.map(Taken::All))
         }
-        _ => Verdict::Deliver,
+        _ if is_for_device(view, &meta.packet, &outer, ingress) => {
+            take_datagram(view, &mut meta.packet, &mut outer, ingress).map(Some)
+        }
+        _ => Ok(None),
+    };
+    match taken {
+        Ok(Some(Taken::All(_))) if is_from_router(view, meta, &outer, ingress) => {
+            Verdict::drop(DropReason::TunnelSource)
+        }
+        Ok(Some(Taken::All(found))) => take_out(path, view, meta, &outer, found, trace),
+        Ok(Some(Taken::Refused(link))) => {
+            path.counters.add_link_drops(link, Direction::Receive, 1);
+            Verdict::drop(DropReason::TunnelPayload)
+        }
+        Ok(_) => Verdict::Deliver,
+        Err(reason) => Verdict::drop(reason),
+    }
+}
+
+/// Whether an outer packet that has come in is from one of the router's own addresses, to Linux a martian source. What the
+/// router sends itself is looked up on its way out alone.
+fn is_from_router(view: &View<'_>, meta: &PacketMeta, outer: &Outer, ingress: Ingress) -> bool {
+    match outer.source {
+        IpAddr::V4(source) => !meta.is(TUNNELLED) && is_local4(view, ingress, source),
+        IpAddr::V6(_) => false,
     }
 }
 

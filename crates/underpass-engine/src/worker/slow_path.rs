@@ -197,7 +197,12 @@ impl<const COUNT: bool> Path<COUNT> {
             (Verdict::Unusual, Some(link)) if ipv6::is(&meta.packet) => {
                 unusual6(self, view, meta, link, trace)
             }
-            (Verdict::Unusual, Some(link)) => ipv4::unusual(view, meta, link),
+            (Verdict::Unusual, Some(link)) => match ipv4::unusual(view, meta, link) {
+                Verdict::Deliver if view.tables.tunnels().receives() => {
+                    leave_for_all(self, view, meta, trace)
+                }
+                verdict => verdict,
+            },
             (Verdict::Label, _) => switch_labelled(self, view, meta, trace),
             (Verdict::FragmentLabelled(action), _) => {
                 self.send_labelled_fragments(view, meta, action, trace);
@@ -326,7 +331,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             Action::Broadcast => {
                 meta.extra.flags |= GROUP | BROADCAST;
-                if view.tables.tunnels().takes_datagrams() {
+                if view.tables.tunnels().receives() {
                     return leave_for_all(self, view, meta, trace);
                 }
                 Verdict::Deliver
