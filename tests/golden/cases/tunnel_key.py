@@ -380,6 +380,44 @@ for kind in ["ipip", "sit"]:
         shows=(OUT,),
         remembers=True,
     )
+# What a filter where it leaves says comes before what is too long for the device.
+for kind in ["ipip", "gre", "gretap"]:
+    other = key("ip6gre", "id 5 ttl 9")
+    case(
+        f"redirect-too-long-other/{kind}",
+        f"What is longer than the MTU of an external {kind} is sent there, where another action says otherwise: of the other family, or nothing.",
+        kind,
+        coming(f"protocol all prio 1 matchall {key(kind)} pipe {TO_TUNNEL}")
+        + ["ip link set tun1 mtu 1400"]
+        + leaving(f"protocol all prio 1 u32 match ip tos 0x10 0xff {other}", "protocol all prio 2 u32 match ip tos 0x20 0xff action tunnel_key unset"),
+        [
+            (f"{what}, {n} bytes", tos4(tos, n=n - 28, flags="DF"))
+            for n in (1400, 1450)
+            for what, tos in [("as it came", 0), ("the other family", 0x10), ("unset", 0x20)]
+        ],
+        (PORT_IN, OUT),
+    )
+for kind in ["ipip", "sit", "ip6tnl"]:
+    Case(
+        f"qos/tunnel-key/many-ends-unset/{kind}",
+        f"{kind} without a remote address, not external: what has lost its route knows no end.",
+        tunnel(kind, "mode any" if kind == "ip6tnl" else "", ends="local 2001:db8:2::1" if kind == "ip6tnl" else "local 198.51.100.1")
+        + ["ip route add 10.9.0.0/16 dev p1", "ip neigh add 10.9.0.1 lladdr 02:00:00:00:01:02 dev p1"]
+        + leaving("protocol all prio 1 u32 match ip tos 0x10 0xff action tunnel_key unset")
+        + [
+            "tc qdisc add dev p1 clsact",
+            "tc filter add dev p1 egress protocol ip prio 1 u32 match ip tos 0x20 0xff action tunnel_key unset pipe action mirred egress mirror dev tun1",
+            "tc filter add dev p1 egress protocol ip prio 2 u32 match ip tos 0x30 0xff action mirred egress mirror dev tun1",
+        ],
+        [
+            ("unset there", "p0", ether(tos4(0x10))),
+            ("not so", "p0", ether(tos4(0x40))),
+            ("a copy, unset", "p0", ether(tos4(0x20, "10.9.0.1"))),
+            ("a copy", "p0", ether(tos4(0x30, "10.9.0.1"))),
+        ],
+        shows=(OUT,),
+        remembers=True,
+    )
 Case(
     "qos/tunnel-key/class/ip6gre",
     "A traffic class of 0x29 of the device itself: all of it is the outer one.",

@@ -176,12 +176,6 @@ pub(crate) fn send_into<const COUNT: bool, T: Trace>(
     // Parameters of `tunnel_key` are a way to Linux, though one of which a `bareudp` learns nothing.
     let key = !matches!(meta.packet.tag().tunnel, 0 | NO_TUNNEL_KEY);
     meta.extra.unrouted = unrouted && (tunnel.kind.is_overlay() || !key);
-    let given = keyed(view, &meta.packet, tunnel).and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-    if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, given.unwrap_or(tunnel)) {
-        count_refused(path, tunnel);
-        path.slow_path_alone(view, meta, verdict, trace);
-        return false;
-    }
     let classified = match tunnel.classifies_egress {
         true => classify_egress(path, view, meta, id, past, trace),
         false => Ok(go_in(path, view, meta, (id, tunnel), trace)),
@@ -227,6 +221,8 @@ fn go_in<const COUNT: bool, T: Trace>(
 ) -> (PacketMeta, Verdict) {
     let given = keyed(view, &meta.packet, tunnel);
     let id = given.unwrap_or(id);
+    // Linux: `skb_dst_drop`, by which it loses its route as well.
+    meta.extra.unrouted |= meta.packet.tag().tunnel == NO_TUNNEL_KEY;
     if is_short(&meta.packet, tunnel) {
         let verdict = match tunnel.kind {
             // Linux: `ipgre_xmit` and `gre_tap_xmit`, for which that is no error.
@@ -242,6 +238,15 @@ fn go_in<const COUNT: bool, T: Trace>(
     if of_gre6 && given.is_some_and(|id| is_external(view, id)) && meta.packet.tag().tunnel != NO_TUNNEL_KEY {
         // Parameters of the other family are an error to `ip6gre_tunnel_xmit`, and none are not.
         let verdict = refuse_out(path, tunnel, DropReason::TunnelRemote);
+        return (meta, verdict);
+    }
+    // Linux: `tnl_update_pmtu`, for which what an action says is no route.
+    if (meta.extra.unrouted || meta.packet.tag().tunnel != 0)
+        && let Some(chosen) = view.tables.tunnels().tunnel(id, view.guard)
+        && chosen.config.role != TunnelRole::External
+        && let Some(verdict) = too_long::exceeds_device(&mut meta, chosen)
+    {
+        count_refused(path, tunnel);
         return (meta, verdict);
     }
     let verdict = match settle(&mut meta, tunnel) {
