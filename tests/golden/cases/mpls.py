@@ -593,3 +593,30 @@ for name in ("lo", "p0"):
         routes("100 dev lo", more=[*other, f"ip rule add iif {name} {to}", f"ip -6 rule add iif {name} {to}"]),
         [(f"label {n}, IPv{p.version}", frame(labels([n], p))) for n in (0, 2, 100) for p in (FOUR, SIX)],
     )
+Case(
+    "mpls/here-options-vrf",
+    "What a label leads here from a link of a VRF is outside of the VRF: so are the errors about its options.",
+    BASE
+    + ON
+    + [
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip link set p1 master vrf100",
+        "ip addr add 2001:db8:2::1/64 dev p1 nodad",
+        "ip neigh replace 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent",
+        "ip -6 route add 2001:db8:5::/48 via 2001:db8:2::2 vrf vrf100",
+        "ip route add 203.0.113.0/25 via 198.51.100.2 vrf vrf100",
+        "sysctl -qw net.mpls.conf.p1.input=1",
+        "ip -f mpls route add 100 dev lo",
+    ],
+    [
+        (f"{what}, label {label}", "p1", Ether(dst=P1, src=N1, type=0x8847) / MPLS(label=label, s=1, ttl=9) / packet)
+        for label, packets in [
+            (2, [("an unknown option", IPv6(src=SOURCE, dst=TARGET, hlim=33, nh=0) / Raw(bytes([17, 0, 0xDE, 1, 0, 1, 1, 0])) / udp())]),
+            (0, [("a malformed option", IP(src=SOURCE4, dst=TARGET4, ttl=33, id=7, options=[IPOption(b"\x83\x07\x02\x0a\0\1\1\0")]) / udp())]),
+            (100, [("an unknown option", IPv6(src=SOURCE, dst=TARGET, hlim=33, nh=0) / Raw(bytes([17, 0, 0xDE, 1, 0, 1, 1, 0])) / udp())]),
+        ]
+        for what, packet in packets
+    ],
+    links=False,
+)

@@ -276,6 +276,8 @@ pub(crate) fn switch_to(
                 note_input(view, &mut meta.packet, view.loopback());
             }
             let lookup = arrived(view, lookup, vrf);
+            // An error about its options goes by the same tables.
+            meta.extra.instance = lookup;
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;
