@@ -115,7 +115,7 @@ def tried(case, difference):
 @purpose("Errors of a port of foo-over-UDP quote the datagram as it came")
 def fou_quote(case, facts, difference, here):
     a, b = pair(difference)
-    if a is None or not re.search(r"icmp\((3,3|1,4)\)/quoted ip[46]$", describe.chain(b)):
+    if a is None or not re.search(r"icmp\((3,[23]|1,4)\)/quoted ip[46]$", describe.chain(b)):
         return False
     at = next(n for n, (name, _) in enumerate(describe.layers(b)) if name == "icmp")
     quoted = next((values for name, values in describe.layers(b)[at:] if name == "udp"), {})

@@ -272,3 +272,13 @@ Case(
         ]
     ),
 )
+
+UNKNOWN = [over_udp(gue(253, bytes(range(64)))), over_udp(gue(255, in4()))]
+Case(
+    "tunnel/fou/gue-unknown",
+    "a GUE port, and what nobody listens for inside: its sender is told of the datagram as it came",
+    ports(["ip fou add port 5555 gue"], "ipip", ""),
+    listed([("protocol 253", UNKNOWN[0]), ("protocol 255", UNKNOWN[1])]),
+    expect={n: [to_p1(icmp4(quoted, 3, 2, src=NEAR4, dst=FAR4))] for n, quoted in enumerate(UNKNOWN)},
+    differs="it quotes the datagram with the length of what it has taken off missing",
+)

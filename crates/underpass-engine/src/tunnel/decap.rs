@@ -25,6 +25,7 @@ use crate::tunnel::outer_fast::OuterFast;
 use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside, networks};
 use crate::worker::env::{BurstContext, Packets};
+use crate::worker::error::IcmpError;
 use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
@@ -276,6 +277,9 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
                     Ok(None) => NO_TUNNEL,
                     Err(reason) => Verdict::drop(reason),
                 };
+            }
+            protocol if outer.at != first && path.answers && outer.is_unknown(protocol) => {
+                return Verdict::error(DropReason::ProtocolUnknown, IcmpError::Protocol);
             }
             _ => return deliver(meta, &outer, first),
         }

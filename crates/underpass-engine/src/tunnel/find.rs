@@ -250,6 +250,8 @@ pub(crate) fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u
     header.ok().and_then(|header| header.key).unwrap_or(0)
 }
 
+const IGMP: u8 = 2;
+
 /// An EtherType that nothing has.
 const RESERVED_TYPE: u16 = 0xffff;
 
@@ -363,6 +365,14 @@ impl Outer {
             protocol: upper.protocol,
             at: upper.offset,
         }))
+    }
+
+    /// Whether nobody here listens for what an IPv4 header brings of this protocol, so that its sender is told of the packet as
+    /// it came.
+    pub(crate) const fn is_unknown(&self, protocol: u8) -> bool {
+        let known =
+            matches!(protocol, protocol::ICMP | IGMP | protocol::TCP | protocol::UDP | protocol::UDP_LITE);
+        self.source.is_ipv4() && !known && !is_tunnelled(protocol)
     }
 
     pub(crate) fn tunnel_match(&self, key: Option<u32>) -> TunnelMatch {
