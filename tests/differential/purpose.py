@@ -2571,6 +2571,29 @@ def policed_by_transport_inside(case, facts, difference, here):
     return bool(by) and by <= rated and sides[0] != sides[1] and nested
 
 
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def without_outer_header(case, facts, difference, here):
+    # The same inner packet, in Linux with the outer header and the one of GRE before it.
+    a, b = pair(difference)
+    many = [name for name, kind in facts.tunnels.items() if kind == "gre" and not any(re.search(rf"link add {name} .*( remote | external)", line + " ") for line in facts.lines)]
+    frames = [name for name, kind in facts.tunnels.items() if kind in ("gretap", "ip6gretap", "vxlan", "geneve")]
+    sent = any(re.search(rf"filter add dev {one} ingress .*mirred egress (redirect|mirror) dev {to}\b", line) for one in many for to in frames for line in facts.lines)
+    if a is None or not sent:
+        return False
+    for _, frame in difference.more.get("inputs") or []:
+        layers = describe.layers(bytes.fromhex(frame))
+        at = next((n for n, (name, _) in enumerate(layers) if name == "gre"), 0)
+        if at < 2 or layers[at - 1][0] != "ip4":
+            continue
+        packet = bytes.fromhex(frame)[14:]
+        gre = 4 * (packet[0] & 15)
+        flags = int.from_bytes(packet[gre : gre + 2], "big")
+        inner = packet[gre + 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1) :]
+        if len(a) - len(b) == len(packet) - len(inner) and a.endswith(packet) and b.endswith(inner):
+            return True
+    return False
+
+
 @purpose("A label goes before what GRE with checksums in UDP has made")
 def label_before_gre_in_udp(case, facts, difference, here):
     made = any(re.search(r" type (ip6)?gre .*\bo?csum .*encap (fou|gue) ", line) for line in facts.lines)

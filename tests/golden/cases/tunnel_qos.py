@@ -727,3 +727,26 @@ for kind in ["ipip", "gre", "ip6gre"]:
         [(f"{n} bytes", "p0", Ether(dst=P0, src=N0) / Dot1Q(vlan=5) / ip4(IN4) / udp(n - 28)) for n in (60, 61, 62, 64, 65, 100)],
         (OUT, ALL),
     )
+
+# GRE that may have many ends: to Linux its outer header is that of the link.
+case(
+    "gre/redirect-outer",
+    "gre without a remote address: what is redirected to a port leaves with the outer header, as it came.",
+    "gre",
+    CLSACT
+    + [
+        "ip link add tun2 type gre local 198.51.100.1 remote 198.51.100.3",
+        "ip link set tun2 up",
+        "ingress protocol ip prio 1 u32 match ip tos 0x10 0xff action mirred egress redirect dev p0",
+        "ingress protocol ip prio 2 u32 match ip tos 0x20 0xff action mirred egress mirror dev p0 pipe action drop",
+        "ingress protocol ip prio 3 u32 match ip tos 0x30 0xff action mirred egress redirect dev tun2",
+        "ingress protocol ipv6 prio 4 matchall action mirred egress redirect dev p0",
+    ],
+    out_of("gre", [("to a port", in4(0x10)), ("a copy to a port", in4(0x20)), ("to gre", in4(0x30)), ("IPv6, to a port", in6(0)), ("not redirected", in4(0x40))])
+    + [
+        (f"{what}, to a port", "p1", Ether(dst=P1, src=N1) / carry("gre", in4(0x10), **more))
+        for what, more in [("from another", {"src": "198.51.100.9"}), ("for a broadcast", {"dst": "198.51.100.255"}), ("with options", {"options": [IPOption(b"\x94\x04\0\0")]})]
+    ],
+    (IN,),
+    ends="dev p1",
+)

@@ -328,6 +328,13 @@ pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
     }
 }
 
+/// Whether the outer header is to Linux the link-layer header of what comes out: GRE that may have many ends (`ipgre_header_ops`).
+fn keeps_outer(tunnel: &StoredTunnel) -> bool {
+    let remote = tunnel.config.remote;
+    let many = remote.is_unspecified() || remote.is_multicast();
+    tunnel.kind == TunnelKind::Gre && many && tunnel.config.role != TunnelRole::External
+}
+
 /// Whether an outer packet that has come in is from one of the router's own addresses, to Linux a martian source. What the
 /// router sends itself is looked up on its way out alone.
 fn is_from_router(view: &View<'_>, meta: &PacketMeta, outer: &Outer, ingress: Ingress) -> bool {
@@ -414,6 +421,7 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         let (source, destination) = (outer.source, outer.destination);
         let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
         path.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
+        path.hooks.before = if keeps_outer(tunnel) { at } else { 0 };
         return Verdict::ClassifyIngress;
     }
     let inside = match taken {

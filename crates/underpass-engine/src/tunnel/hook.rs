@@ -270,13 +270,14 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Result<(PacketMeta, Verdict), bool> {
     let outer = path.hooks.outer.take();
+    let outside = std::mem::take(&mut path.hooks.before);
     let id = meta.ingress;
     let Some(link) = view.link(id) else { return Ok((meta, Verdict::drop(DropReason::LinkDown))) };
     // What was in a packet for the last of the router's own segments: Linux keeps where that packet's frame begins.
     let ethertype = meta.packet.tag().headless;
     let frame =
         if ethertype != 0 && view.tables.tunnels().of_link(id).is_none() { meta.link_layer() } else { None };
-    let before = frame.map_or(0, |_| meta.packet.headroom().saturating_sub(meta.frame as usize));
+    let before = frame.map_or(outside, |_| meta.packet.headroom().saturating_sub(meta.frame as usize));
     let mut packet = meta.packet;
     if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
         let tunnel = view.tables.tunnels().of_link(id);

@@ -401,7 +401,7 @@ fn perform_mirred<const COUNT: bool>(
     }
     // What was inside another packet leaves with all that it came in with, but into a tunnel of packets.
     let headless = packet.tag().headless;
-    let whole = place.before > 0 && headless != 0 && !mirred.ingress && takes_frames(view, to);
+    let whole = place.before > 0 && headless != 0 && !mirred.ingress && takes_frames(view, place.link, to);
     let whole = whole && packet.push(place.before).is_ok();
     if whole {
         packet.set_tag(Tag { headless: 0, ..packet.tag() });
@@ -437,12 +437,13 @@ fn perform_mirred<const COUNT: bool>(
     (Some(packet), control, DropReason::MirredLink)
 }
 
-/// Whether what is sent by a link has an Ethernet header: Linux's `dev_is_mac_header_xmit`.
+/// Whether what is sent by a link has an Ethernet header: Linux's `dev_is_mac_header_xmit`. What has come out of a tunnel goes
+/// into one of frames without the outer header.
 #[cold]
-fn takes_frames(view: &View<'_>, link: LinkId) -> bool {
+fn takes_frames(view: &View<'_>, from: LinkId, to: LinkId) -> bool {
     let tunnels = view.tables.tunnels();
-    let tunnel = tunnels.of_link(link).and_then(|id| tunnels.tunnel(id, view.guard));
-    tunnel.is_none_or(|tunnel| tunnel.kind.carries_frames())
+    let tunnel = tunnels.of_link(to).and_then(|id| tunnels.tunnel(id, view.guard));
+    tunnel.is_none_or(|tunnel| tunnel.kind.carries_frames() && tunnels.of_link(from).is_none())
 }
 
 /// The redirections of a packet, those before it was forwarded or went into a tunnel too.

@@ -22,6 +22,8 @@ pub(crate) struct Hooks {
     pub(crate) leaving: Vec<Packet>,
     /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be classified there.
     pub(crate) outer: Option<OuterKey>,
+    /// Bytes of outer headers before it which a device gets that it is sent to from there.
+    pub(crate) before: usize,
     /// The link that the packets of the burst have come in by, and its interface index.
     pub(crate) received_by: Option<(LinkId, u32)>,
 }
@@ -59,6 +61,7 @@ impl Default for Hooks {
             others: Vec::new(),
             leaving: Vec::new(),
             outer: None,
+            before: 0,
             received_by: None,
         }
     }
