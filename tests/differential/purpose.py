@@ -523,7 +523,9 @@ def headend(case, facts, difference, here):
         return True
     # By an RPL source route, to a next address that leads there.
     routing = next((values for name, values in told[3] if name == "routing" and values["type"] == 3), {"data": ""})
-    following = [ipaddress.ip_address(bytes.fromhex(routing["data"])[4:20])] if len(routing["data"]) >= 40 and routing["data"].startswith("00") else []
+    data = bytes.fromhex(routing["data"]) if routing["data"].startswith("00") else b""
+    at = len(data) - 16 * routing["left"] if data else 0
+    following = [ipaddress.ip_address(data[at : at + 16])] if 4 <= at <= len(data) - 16 else []
     if any(facts.leads(address, "encap (seg6|rpl) ") for address in following):
         return True
     return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |tundst|nhid")
@@ -643,6 +645,19 @@ def unanswered_in_vrf(case, facts, difference, here):
         return bool(own) and own[1:3] in ((1, 3), (1, 0)) and any(ends(outer) == ends(own[3][0][1]) for outer in sent)
     outer = next((values for name, values in describe.layers(a[0])[1:2] if name == "ip6"), None)
     return outer in sent and any(ends(one[3][0][1]) == ends(outer) for one in told)
+
+
+@purpose("Insertion stays in the VRF")
+def round_by_the_main_table(case, facts, difference, here):
+    # By the main table a packet with a header of its own comes back into a VRF, and goes round until its hop limit is used up, of
+    # which Linux tells itself.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 3, 0) or told[3][0][1]["src"] not in facts.own or [name for name, _ in told[3][1:3]] != ["hbh", "ip6"]:
+        return False
+    outer, inside = told[3][0][1], told[3][2][1]
+    came = any(f"ip link set p{port} master vrf" in line and dict(describe.layers(bytes.fromhex(frame))[1:2]).get("ip6", {}).get("dst") == inside["dst"] for port, frame in difference.more.get("inputs") or [] for line in facts.lines)
+    return came and facts.leads(inside["dst"], rf"encap ioam6 .*tundst {outer['dst']} ") and facts.leads(outer["dst"], r" dev vrf\d")
 
 
 @purpose("A trace's insertion counts in a Packet Too Big")
@@ -844,6 +859,14 @@ def shorter_quoted(case, facts, difference, here):
             outer, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
             if outer and routing and routing["type"] == 3 and routing["left"] and outer["src"] == quoted["src"] and outer["dst"] in facts.own:
                 return True
+    source = ipaddress.ip_address(quoted["src"]).packed
+    for _, frame in difference.more.get("inputs") or []:
+        # Or the end of the Ethernet header where the source begins.
+        frame = bytes.fromhex(frame)
+        outer, routing = (dict(describe.layers(frame)[:3]).get(name) for name in ("ip6", "routing"))
+        overwritten = frame[12:14] == b"\x86\xdd" and source == frame[6:14] + frame[30:38]
+        if outer and routing and overwritten and routing["type"] == 3 and routing["left"] and outer["dst"] in facts.own:
+            return True
     part = copy.copy(difference)
     for _, port, frame in here["out"]:
         ours = error(bytes.fromhex(frame))
@@ -897,7 +920,7 @@ def shorter_gone(case, facts, difference, here):
     if not b:
         return False
     # A route may have given it labels, or a routing header more.
-    sent = [values for name, values in [layer for layer in describe.layers(b[0]) if layer[0] != "mpls"][2:4] if name == "routing" and values["type"] == 3]
+    sent = [values for name, values in [layer for layer in describe.layers(b[0]) if layer[0] not in ("mpls", "dstopt")][2:4] if name == "routing" and values["type"] == 3]
     return any(
         outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and any(routing["left"] == one["left"] + 1 and len(one["data"]) < len(routing["data"]) for one in sent)
         for outer, routing in ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
@@ -1407,8 +1430,16 @@ def own_source_mirrored(case, facts, difference, here):
 def own_source_counted(case, facts, difference, here):
     # Which the filters see each time, until it is a loop: as often as a packet may come in anew, and leave.
     looped = 8 * here.get("drops", {}).get("mirred-loop", 0)
-    if not difference.kind.startswith("shows tc -s: ") or not any(re.search(r"filter add dev \S+ egress .*mirred ingress (mirror|redirect)", line) for line in facts.lines):
+    if not difference.kind.startswith("shows tc -s: ") or not any(re.search(r"filter add dev \S+ (egress|parent) .*mirred ingress (mirror|redirect)", line) for line in facts.lines):
         return False
+    at = re.match(r"(?:qdisc|class) (?!clsact).* dev p(\d) ", difference.what + " ")
+    if at and looped and len(difference.linux) == len(difference.ours) == 1:
+        # The qdisc whose filter does so drops it then. What Linux asks passes it, too.
+        dropped = [int(n) for line in difference.linux + difference.ours for n in re.findall(r"\(dropped (\d+)", line)]
+        alike = [[re.sub(r"\(dropped \d+", "(dropped", line) for line in lines] for lines in (difference.linux, difference.ours)]
+        if len(dropped) == 2 and 0 < dropped[1] - dropped[0] <= looped:
+            asked = [size for port, size in here["noise"] if f"{port}" == at[1]]
+            return alike[0] == alike[1] or more_by(compare.Difference(difference.kind, difference.what, *alike, **difference.more), asked)
     counts = [[[int(n) for n in re.findall(r"(?:bytes|rule hit|success|dropped|overlimits) (\d+)", line)] for line in lines] for lines in (difference.linux, difference.ours)]
     more = [[y - x for x, y in zip(*both)] for both in zip(*counts)]
     return 0 < len(counts[0]) == len(counts[1]) and all(one and 0 < one[0] <= looped and all(0 <= n <= looped for n in one) for one in more)
@@ -1428,6 +1459,20 @@ def no_global_address(case, facts, difference, here):
         return False
     source = ipaddress.ip_address(describe.layers(a)[1][1]["src"])
     return source.is_loopback or source.is_link_local
+
+
+@purpose("An ICMPv6 error comes from the port of the packet")
+def of_the_way_back(case, facts, difference, here):
+    # Where rules lead it back by a VRF that the packet did not come in by, Linux takes an address of the port by which it leaves.
+    a, b = pair(difference)
+    if a is None or not error(a) or (changed(a, b) or {"no"}) - OWN != {"ip6.src"}:
+        return False
+    port = difference.more["port"]
+    has = lambda port, frame: any(re.search(rf" addr add (\S+)/\d+ dev p{port} ", line + " ") and ipaddress.ip_interface(line.split()[3 + ("-6" in line)]).ip == ipaddress.ip_address(frame[22:38]) for line in facts.lines)
+    in_vrf = lambda port: any(line.startswith(f"ip link set p{port} master vrf") for line in facts.lines)
+    ends = address_pair(error(b)[3][0][1])
+    came = any(has(by, b) and not in_vrf(by) and bytes.fromhex(frame)[22:54] == ends for _, by, frame in case["packets"])
+    return has(port, a) and in_vrf(port) and came and any(" -6 rule " in f" {line} " for line in facts.lines)
 
 
 @purpose("What a label leads into a VRF is checked")
@@ -1479,15 +1524,24 @@ def is_malformed(packet):
     return True
 
 
+def as_long_as(frame, shorter):
+    """A frame that SRv6 has put an IPv6 header before, with the payload length of a shorter one."""
+    if frame is None or frame[12:14] != b"\x86\xdd" or frame[20] != 43:
+        return frame
+    return frame[:18] + shorter[18:20] + frame[20:]
+
+
 @purpose("What a label leads into a VRF is checked")
 def behind_packet(case, facts, difference, here):
     # What is behind the packet in the frame.
     a, b = pair(difference)
+    a = as_long_as(a, b)
     if a is None or len(a) <= len(b) or a[: len(b)] != b or not any(re.search(r"mpls route (add|replace) \d+ +dev vrf", line) for line in facts.lines):
         return False
     own = 14 + (40 + int.from_bytes(b[18:20], "big") if b[12:14] == b"\x86\xdd" else int.from_bytes(b[16:18], "big"))
+    outside = 48 + 8 * b[55] if b[12:14] == b"\x86\xdd" and b[20] == 43 else 0
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[34:]) for frame in came)
+    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[34 + outside :]) for frame in came)
 
 
 @purpose("Inner packets are checked")
@@ -1579,6 +1633,29 @@ def told_of_labels(case, facts, difference, here):
     came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for _, _, frame in case["packets"] for packet in [bytes.fromhex(frame)])
     labels = [n for n in (4, 8, 12) if len(quoted) >= n + 40 and came(quoted[n + 8 : n + 40])]
     return bool(labels) and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
+
+
+@purpose("A label without a gateway goes to the neighbour that has the packet's destination")
+def told_of_labels_into_tunnel(case, facts, difference, here):
+    # The default route leads such a message into a tunnel, which counts it, or its filters.
+    at = difference.more.get("link") or next(iter(re.findall(r" dev (tun\d) ", difference.what + " ")), r"tun\d")
+    labels = {line.split("encap mpls ")[1].split()[0].count("/") + 1 for line in facts.lines if "-6 route" in line and "encap mpls" in line and " via " not in line}
+    if not labels or not any(re.search(rf"-6 route \w+ default .*dev {at}\b", line) for line in facts.lines):
+        return False
+    # What a SID or a policy has made longer may have gone there.
+    growth = {0}
+    for line in facts.lines:
+        for segments in re.findall(r"segs (\S+)", line):
+            listed = segments.count(",") + 1
+            growth |= {8 + 16 * n for n in (listed, listed + 1)} | {40 + 8 + 16 * n + frame for n in (listed, listed - 1) for frame in (0, 14)} | {40, 54}
+    packets = []
+    for layers in tried(case, difference):
+        inside = [values["len"] + (40 if name == "ip6" else 0) for name, values in layers if name in ("ip4", "ip6")]
+        packets.append({48 + min(4 * n + size + more, 1232) for n in labels for size in inside for more in growth})
+    swapped = compare.Difference(difference.kind, difference.what, difference.ours, difference.linux, **difference.more)
+    more = re.findall(r"(\d+) pkt", " ".join(difference.linux)), re.findall(r"(\d+) pkt", " ".join(difference.ours))
+    few = all(int(x) - int(y) <= here["drops"].get("neighbour-unresolved", 0) for x, y in zip(*more))
+    return few and counts_more(swapped, packets)
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -1783,6 +1860,26 @@ def mirrored_later(case, facts, difference, here):
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
+def numbered_later(case, facts, difference, here):
+    # So it has the sequence number behind.
+    a, b = difference.more.get("there") or [], difference.more.get("here") or []
+    mirrored = {match[1] for line in facts.lines if (match := re.search(r"mirred egress mirror dev (tun\d)", line))}
+    counts = any(re.search(rf"link add {name} .* o?seq\b", line) for name in mirrored for line in facts.lines)
+    if not counts or len(a) != len(b) or len(a) < 2:
+        return False
+
+    def unnumbered(frame):
+        # What GRE carries, without what the two headers choose.
+        layers = describe.layers(frame)
+        at = next((n for n, (name, _) in enumerate(layers) if name == "gre"), None)
+        return repr([(name, {key: value for key, value in values.items() if key not in ("rest", "id", "sum", "label")}) for name, values in layers]) if at else None
+
+    numbers = lambda side: sorted(values["rest"] for frame in side for name, values in describe.layers(frame) if name == "gre")
+    bare = [[unnumbered(frame) for frame in side] for side in (a, b)]
+    return None not in bare[0] + bare[1] and bare[0] != bare[1] and sorted(bare[0]) == sorted(bare[1]) and numbers(a) == numbers(b)
+
+
+@purpose("A mirrored packet leaves behind what it is a copy of")
 def error_mirrored(case, facts, difference, here):
     # Into the tunnel that it is about. In Linux the copy goes in before the tunnel knows of an error, and the sender of the next
     # packet hears of it; here the copy is the next.
@@ -1822,6 +1919,19 @@ def asked(case, facts, difference, here):
     # They are counted before an action gives them a label.
     pushes = any(re.search(r"filter add dev p\d egress .*action mpls (mac_)?push ", line) for line in facts.lines)
     return more_by(difference, sizes) or pushes and more_by(difference, [size - 4 for size in sizes])
+
+
+@purpose("The router answers for itself")
+def asked_into_tunnel(case, facts, difference, here):
+    # A port's filter sends what Linux asks there into a tunnel of packets, whose filters count it. So it does with redirects.
+    at = re.search(r" dev (tun\d) ", difference.what + " ")
+    ports = set()
+    for line in facts.lines:
+        sent = re.search(r"filter add dev p(\d) egress .*mirred egress (?:redirect|mirror) dev (tun\d)\b", line)
+        if sent and (not at or sent[2] == at[1]) and facts.tunnels.get(sent[2]) not in ("gretap", "ip6gretap", "vxlan", "geneve"):
+            ports.add(int(sent[1]))
+    sizes = [size - 14 for port, size in here["noise"] if port in ports]
+    return bool(sizes) and difference.kind.startswith("shows tc -s: ") and 0 < len(difference.linux) == len(difference.ours) and more_by(difference, sizes)
 
 
 def more_by(difference, sizes):
@@ -2009,7 +2119,7 @@ def group_frames(case, facts, difference, here):
     counts = sid_counts(difference)
     if not counts or counts[0][1] != counts[1][1]:
         return False
-    leads = any(re.search(rf"encap seg6 mode encap(\.red)? segs \S*{counts[0][0]}\b", line) for line in facts.lines)
+    leads = any(re.search(rf"(encap seg6 mode encap(\.red)?|End\.B6\.Encaps srh) segs \S*{counts[0][0]}\b", line) for line in facts.lines)
     # Also in a frame that comes out of a tunnel.
     group = lambda layers: any(name == "eth" and int(values["dst"][:2], 16) & 1 for name, values in layers)
     came = sum(map(group, tried(case, difference)))
@@ -2237,7 +2347,7 @@ def lost_behind(case, facts, difference, here):
         outer = next((values["dst"] for name, values in layers[:3] if name == "ip6"), None)
         at = next((n for n, (name, _) in enumerate(layers) if name == "routing"), None)
         if at is not None and re.match(r"End\.D[TX]", facts.sids.get(outer, "")) and not sound(layers[at][1]) and len(layers) > at + 1:
-            found.append(layers[at + 1 :])
+            found.append(list(itertools.dropwhile(lambda layer: layer[0] == "routing", layers[at:])))
     return lost_elsewhere(difference, found)
 
 
@@ -2533,9 +2643,9 @@ def sent_by_transport_inside(case, facts, difference, here):
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
 def dropped_by_transport_inside(case, facts, difference, here):
-    # Or that it drops.
+    # Or that it drops, as what has no label where a label is changed.
     sides = [difference.more.get(side) or [] for side in ("there", "here")]
-    drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action drop", line))}
+    drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action (?:drop|mpls (?:modify|dec_ttl))", line))}
     ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")}
     nested = set()
     for port, frame in difference.more.get("inputs") or []:
