@@ -182,6 +182,27 @@ queues("htb/deep-tbf-limit", "Three levels, and no room.", DEEP + [f"tc qdisc ad
 # ------------------------------------------------------------------------------------------ ifb
 
 REDIRECT = "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev ifb0"
+Case(
+    "qos/ifb/itself",
+    "What comes in at an ifb and is sent to it comes in there.",
+    BASE
+    + IFB
+    + [
+        "tc qdisc add dev ifb0 clsact",
+        "tc filter add dev p0 ingress protocol all prio 1 matchall action mirred ingress redirect dev ifb0",
+        "tc filter add dev ifb0 ingress protocol all prio 1 matchall action mirred egress redirect dev ifb0",
+    ],
+    [
+        ("IPv4", ether(ip4() / udp())),
+        ("IPv6", ether(ip6() / udp())),
+        ("IPv4, no way", ether(ip4("10.99.0.1") / udp())),
+        ("IPv6, no way", ether(ip6("2001:db8:99::1") / udp())),
+        ("a ping of the router", ether(ip4("192.0.2.1") / ICMP(type=8, id=1, seq=1))),
+        ("for another station", ether(ip4() / udp(), dst="02:00:00:00:00:77")),
+    ],
+    shows=("tc -s filter show dev p0 ingress", "tc -s filter show dev ifb0 ingress"),
+    links=False,
+)
 INGRESS = "tc -s filter show dev p0 ingress"
 queues("ifb/plain", "To an ifb and back.", IFB + [REDIRECT, "tc qdisc add dev ifb0 root handle 1: pfifo"], sized(300, 28), (IFB_ROOT, INGRESS))
 queues(

@@ -254,8 +254,9 @@ fn go_on<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, t
             burst.push(packet);
         }
         let link = view.link(id).filter(|link| link.up);
+        // An ifb may send to itself what has come in there.
         if let Some(link) = link
-            && view.tables.tunnels().of_link(id).is_some()
+            && (link.ifb || view.tables.tunnels().of_link(id).is_some())
         {
             for packet in burst.drain(..) {
                 go_on_from(path, view, packet, (id, link), trace);
