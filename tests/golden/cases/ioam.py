@@ -167,6 +167,24 @@ Case(
     )["frames"],
 )
 
+Case(
+    "ioam/transit-out-rpl",
+    "Transit: of a route with RPL segments the link of the route is where the packet leaves by, wherever the segments lead.",
+    BASE
+    + NODE
+    + ENABLED
+    + [
+        "ip -6 route add fc00:77::/32 via 2001:db8:1::2 dev p0",
+        "ip -6 route add 2001:db8:7::/48 encap rpl segs fc00:77::1 via 2001:db8:2::2 dev p1",
+        "ip -6 route add 2001:db8:8::/48 encap rpl segs fc00:99::1,fc00:77::1 dev p1",
+    ],
+    sent_in(
+        None,
+        ("by the other link", traced(option(0xC04000, 24), UNKNOWN, dst=IN6)),
+        ("nowhere", traced(option(0xC04000, 24), UNKNOWN, dst="2001:db8:8::1")),
+    )["frames"],
+)
+
 # ------------------------------------------------------------------------------------------ insertion
 
 PLAIN = [

@@ -236,7 +236,7 @@ fn build_hop(
                     link: link_id(router, hop.oif),
                 })
             }
-            Encap::Rpl(rpl) => match source_route(router, rpl, scope, build) {
+            Encap::Rpl(rpl) => match source_route(router, (rpl, hop.oif), scope, build) {
                 Some(route) => Action::Rpl(route),
                 None => Action::Discard(Discard::Blackhole),
             },

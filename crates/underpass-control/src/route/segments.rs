@@ -133,17 +133,17 @@ pub(super) fn headend(
     })
 }
 
-/// `None`: the route has more addresses than a header holds, which no request can ask for.
+/// A source route by this link. `None`: the route has more addresses than a header holds, which no request can ask for.
 pub(super) fn source_route(
     router: &mut Router,
-    route: &underpass_netlink::rpl::Rpl,
+    (route, link): (&underpass_netlink::rpl::Rpl, u32),
     scope: Scope,
     build: &mut Build,
 ) -> Option<Rpl> {
     let addresses: Vec<Ipv6Addr> = route.addresses().collect();
     let lookup = lookup_id(router, scope);
     let via = find_via(router, (*addresses.first()?).into(), lookup, build);
-    Rpl::new(&addresses, via)
+    Rpl::new(&addresses, via, link_id(router, link))
 }
 
 /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.

@@ -91,7 +91,7 @@ pub(crate) fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Opti
         let link = match view.tables.action(id, view.guard)? {
             Action::Forward(next_hop) => view.tables.next_hop(*next_hop, view.guard)?.link,
             Action::Push(push) => view.tables.next_hop(push.next_hop, view.guard)?.link,
-            Action::Rpl(route) => view.next_hop(route.via.resolved)?.link,
+            Action::Rpl(route) => route.link,
             Action::OnLink(link) => *link,
             Action::Ioam(ioam) => ioam.link,
             Action::Endpoint(sid) => sid.link,

@@ -254,12 +254,14 @@ pub struct Rpl {
     pub room: u16,
     /// Where the packet goes: the first address, looked up in the tables of the route.
     pub via: Via,
+    /// The link of the route.
+    pub link: LinkId,
 }
 
 impl Rpl {
-    /// The source route over these addresses, the first of which is where packets go. `None`: there is none, or more
-    /// than a header holds.
-    pub fn new(addresses: &[Ipv6Addr], via: Via) -> Option<Self> {
+    /// The source route over these addresses, the first of which is where packets go, of a route with this link. `None`: there
+    /// is none, or more than a header holds.
+    pub fn new(addresses: &[Ipv6Addr], via: Via, link: LinkId) -> Option<Self> {
         let (first, rest) = addresses.split_first()?;
         // Behind the others, the packet's own destination, whatever it is.
         let listed = [rest, &[Ipv6Addr::UNSPECIFIED]].concat();
@@ -270,6 +272,6 @@ impl Rpl {
         header.truncate(len);
         let link_layer = if via.resolved.is_some() { ethernet::Header::LEN } else { LONGEST_LINK_LAYER };
         let room = (len + 16).next_multiple_of(8) + link_layer;
-        Some(Self { header: header.into(), room: room as u16, via })
+        Some(Self { header: header.into(), room: room as u16, via, link })
     }
 }

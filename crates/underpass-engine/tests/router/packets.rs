@@ -120,7 +120,7 @@ fn router() -> Lab {
     (sealed.header, sealed.hmac_open, sealed.room) = (header.into(), true, sealed.room + 40);
     // As where routes are compiled: what is to be sealed goes the slow path.
     sealed.via = Via { address: v6("fd00:1::8").into(), resolved: None, ..sealed.via };
-    let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1)).unwrap();
+    let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1), lab.links[1]).unwrap();
     let ioam = |mode| {
         Action::Ioam(Box::new(Ioam {
             mode,

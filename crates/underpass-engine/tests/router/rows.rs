@@ -108,7 +108,7 @@ impl Router {
         let mut actions = Vec::new();
         let policy = lab.policy(HeadendMode::Encap, &["fd00:1::7"]);
         let other = lab.writer.add_action(Action::Headend(policy));
-        let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1)).unwrap();
+        let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1), lab.links[1]).unwrap();
         let rpl = lab.writer.add_action(Action::Rpl(rpl));
         lab.writer.insert6(lab.fib6, v6("2001:db8:e3::"), 48, other);
         lab.writer.insert4(lab.fib4, [10, 203, 0, 0].into(), 16, other);
