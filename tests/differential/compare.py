@@ -118,7 +118,11 @@ def upper(frame, protocol, at, mine, found):
         return 0, at + 8
     if protocol in (1, 58) and at + 8 <= len(frame) and (frame[at] < 128 if protocol == 58 else frame[at] in (3, 4, 5, 11, 12)):
         if protocol == 58:
-            inside = trace_times(frame, at + 48, len(frame)) if frame[at + 14 : at + 15] == b"\0" else set()
+            following, options = frame[at + 14 : at + 15], at + 48
+            if following == b"+" and options + 8 <= len(frame):
+                # Linux puts an RPL header before them.
+                following, options = frame[options : options + 1], options + 8 * (frame[options + 1] + 1)
+            inside = trace_times(frame, options, len(frame)) if following == b"\0" else set()
         else:
             inside = option_times(frame, at + 8, min(at + 8 + 4 * (frame[at + 8] & 15), len(frame))) if at + 28 <= len(frame) else set()
         if inside:
