@@ -298,3 +298,33 @@ Case(
     shows=("tc -s qdisc show dev p0",),
     links=False,
 )
+Case(
+    "qos/classify/indev-mirred",
+    "What an action sends on has come in by the device of the action, to filters where it leaves.",
+    BASE
+    + [f"tc qdisc add dev {device} clsact" for device in ("p0", "p1")]
+    + [
+        f"tc filter add dev {at} egress protocol all prio {n} flower indev {device} action continue"
+        for at in ("p0", "p1")
+        for n, device in enumerate(("p0", "p1"), 1)
+    ]
+    + [
+        "tc filter add dev p0 ingress protocol ip prio 1 u32 match ip tos 0x10 0xff action mirred egress redirect dev p1",
+        "tc filter add dev p1 egress protocol ip prio 3 u32 match ip tos 0x20 0xff action mirred egress mirror dev p0",
+        "tc filter add dev p1 egress protocol ip prio 4 u32 match ip tos 0x30 0xff action mirred egress redirect dev p0",
+        "tc filter add dev p1 egress protocol ip prio 6 u32 match ip tos 0x50 0xff flowid 1:1 action mirred ingress redirect dev p0",
+    ],
+    [
+        (what, ether(IP(src=SOURCE4, dst=TARGET4, ttl=ttl, tos=tos, id=7) / udp()))
+        for what, tos, ttl in [
+            ("forwarded", 0, 40),
+            ("redirected where it came in", 0x10, 40),
+            ("a copy back", 0x20, 40),
+            ("redirected back", 0x30, 40),
+            ("to come in again", 0x50, 3),
+        ]
+    ],
+    shows=tuple(f"tc -s filter show dev {at} egress" for at in ("p0", "p1")),
+    remembers=True,
+    links=False,
+)

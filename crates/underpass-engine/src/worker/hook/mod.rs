@@ -391,7 +391,8 @@ fn perform_mirred<const COUNT: bool>(
         true => (Side::Ingress, nest.to_receive(!place.ingress)),
         false => (Side::Egress, nest.to_send(to)),
     };
-    let from = Place { nest, ..*place };
+    // Linux: `skb_iif` is the device of the action then.
+    let from = Place { nest, received_by: Some((place.link, place.ifindex)), ..*place };
     let counter = action.config.counter;
     let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
     let key = packet.tag().tunnel;
@@ -407,12 +408,14 @@ fn perform_mirred<const COUNT: bool>(
         packet.set_tag(Tag { headless: 0, ..packet.tag() });
     }
     if mirred.redirect && taken {
+        sent_by(view, &mut packet, place);
         path.hooks.redirected.push(Redirected { packet, to, side, from, copy: false, counter });
         return (None, control, DropReason::MirredLink);
     }
     path.totals.generated += 1;
     match path.pool.copy(&packet) {
-        Some(packet) => {
+        Some(mut packet) => {
+            sent_by(view, &mut packet, place);
             path.hooks.redirected.push(Redirected {
                 packet,
                 to,
@@ -444,6 +447,15 @@ fn takes_frames(view: &View<'_>, from: LinkId, to: LinkId) -> bool {
     let tunnels = view.tables.tunnels();
     let tunnel = tunnels.of_link(to).and_then(|id| tunnels.tunnel(id, view.guard));
     tunnel.is_none_or(|tunnel| tunnel.kind.carries_frames() && tunnels.of_link(from).is_none())
+}
+
+/// Takes note of the link whose action has sent a packet on, for filters at egress that look at where it has come in.
+#[inline]
+fn sent_by(view: &View<'_>, packet: &mut Packet, place: &Place) {
+    if view.tables.reads_input() {
+        let received_by = place.link.0 + 1;
+        packet.set_tag(Tag { received_by, received_index: place.ifindex, ..packet.tag() });
+    }
 }
 
 /// The redirections of a packet, those before it was forwarded or went into a tunnel too.
