@@ -391,6 +391,34 @@ def own_header_outside(case, facts, difference, here):
     return bool(gre & sent) and ends(a[0]) in known - {None}
 
 
+@purpose("With GRE and no remote address nothing is sent")
+def to_itself_elsewhere(case, facts, difference, here):
+    # Where its own address is one of a VRF's, what Linux sends to it leaves.
+    a = difference.more.get("there")
+    layers = describe.layers(a[0]) if a and len(a) == 1 and not difference.more.get("here") else []
+    names = [name for name, _ in layers[1:3]]
+    if names not in (["ip4", "gre"], ["ip6", "gre"]) or layers[1][1]["src"] != layers[1][1]["dst"]:
+        return False
+    own = layers[1][1]["src"]
+    return any(re.search(rf"link add tun\d .*type (ip6)?gre .*local {re.escape(own)}( |$)", line) and " remote " not in line for line in facts.lines) and any(" type vrf " in line for line in facts.lines)
+
+
+@purpose("An SRH behind hop-by-hop options leaves whole from addresses that are no SIDs")
+def labels_inside(case, facts, difference, here):
+    # The same labels, and in Linux the packet without its first bytes.
+    a, b = pair(difference)
+    if a is None or a[12:14] != b"\x88\x47" or a[:14] != b[:14]:
+        return False
+    for _, frame in difference.more.get("inputs") or []:
+        layers = describe.layers(bytes.fromhex(frame))[1:4]
+        if [name for name, _ in layers] == ["ip6", "hbh", "routing"] and layers[0][1]["dst"] in facts.own and layers[2][1]["type"] == 4 and layers[2][1]["left"]:
+            gone = 1 + len(layers[1][1]["data"]) // 2
+            bottom = next((n + 4 for n in range(14, len(b) - 3, 4) if b[n + 2] & 1), 0)
+            if bottom and gone % 8 == 0 and a[:bottom] == b[:bottom] and a[bottom:] == b[bottom + gone :]:
+                return True
+    return False
+
+
 @purpose("End.DX4 sends to `nh4`")
 def to_nh4(case, facts, difference, here):
     def inside(frame):
@@ -2183,6 +2211,11 @@ def behind_dropped_fragments(case, facts, difference, here):
     # An action may have put a label on each, which a filter counts.
     label = 4 if any(re.search(r"egress .*action mpls push", line) for line in facts.lines) else 0
     packets = [(len(frame), len(frame) - 14, len(frame) + label) for frame in cut if (found := fragment_of(describe.layers(frame))) and found[0] and found not in came]
+    # Or the second of what an action that stands there has sent into a tunnel over IPv4, with a label or without.
+    if any(re.search(r"filter add dev p\d egress .*mirred egress (redirect|mirror) dev tun\d", line) for line in facts.lines):
+        for frame in cut:
+            outer = len(frame) - 14 + label + 28
+            packets += [(14 + outer - 1480, 14 + outer - 1480 + label)] if 1480 < outer - 20 and outer - label - 28 <= 1500 else []
     dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-|police|mirred-loop", reason))
     return bool(packets) and dropped > 0 and "link" not in difference.more and counts_more(difference, packets)
 
