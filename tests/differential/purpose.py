@@ -948,8 +948,8 @@ def shorter_gone(case, facts, difference, here):
         return any(packet and routing and shrinks_at_last_hop(facts, packet, routing) for packet, routing in heads)
     if not b:
         return False
-    # A route may have given it labels, or a routing header more.
-    sent = [values for name, values in [layer for layer in describe.layers(b[0]) if layer[0] not in ("mpls", "dstopt")][2:4] if name == "routing" and values["type"] == 3]
+    # A route may have given it labels, or a routing header more, or have led it into a tunnel.
+    sent = [values for name, values in [layer for layer in describe.layers(b[0]) if layer[0] not in ("mpls", "dstopt", "udp", "gue", "gre")][2:4] if name == "routing" and values["type"] == 3]
     return any(
         outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and any(routing["left"] == one["left"] + 1 and len(one["data"]) < len(routing["data"]) for one in sent)
         for outer, routing in ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
@@ -1599,8 +1599,9 @@ def inner_unanswered(case, facts, difference, here):
 @purpose("What the router writes into IPv4 options is in the checksum at once")
 def options_sum(case, facts, difference, here):
     a, b = pair(difference)
-    recorded = b and any(name.endswith("ip4") and values.get("options", "")[:2] in ("07", "44") for name, values in describe.layers(b))
-    return bool(recorded) and (changed(a, b) or {"no"}) - {"icmp.sum", "icmp.checksum"} <= {"ip4.sum", "quoted ip4.sum"}
+    # Or cleared, behind their end.
+    recorded = b and any(name.endswith("ip4") and values.get("options", "")[:2] in ("00", "07", "44") for name, values in describe.layers(b))
+    return bool(recorded) and (changed(a, b) or {"no"}) - OWN - {"icmp.sum", "icmp.checksum"} <= {"ip4.sum", "quoted ip4.sum"}
 
 
 @purpose("Packet Too Big quotes the packet as it came")
@@ -2368,6 +2369,18 @@ def more_hits(line, other):
 
 
 @purpose("Frames for other stations stay in ip6gretap")
+def counted_by_frequency(case, facts, difference, here):
+    # What Linux forwards of them a route with `freq` counts, so that other packets get its trace.
+    a, b = pair(difference)
+    names = [[name for name, _ in describe.layers(frame)[1:3]] for frame in (a, b)] if a else []
+    if sorted(one[:2].count("hbh") for one in names) != [0, 1] or dict(describe.layers(a))["ip6"]["dst"] != dict(describe.layers(b))["ip6"]["dst"]:
+        return False
+    by = {line for net, line in facts.routes if "encap ioam6 freq" in line and ipaddress.ip_address(dict(describe.layers(a))["ip6"]["dst"]) in net}
+    others = [values["dst"] for inside in other_frames(case) for name, values in inside[1:2] if name == "ip6"]
+    return any(ipaddress.ip_address(to) in net for net, line in facts.routes if line in by for to in others)
+
+
+@purpose("Frames for other stations stay in ip6gretap")
 def lost_from_others(case, facts, difference, here):
     # What is in them, or is told of it, filters count, and where it is lost behind them nobody sees it.
     return lost_elsewhere(difference, [inside[1:] for inside in other_frames(case) if len(inside) > 1])
@@ -2503,6 +2516,29 @@ def looped(case, facts, difference, here):
     return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
 
 
+@purpose("The sender hears of what does not go on")
+def used_up_in_vrf(case, facts, difference, here):
+    # What has a hop limit of 1 below a label that does not hand its own down goes into a VRF in Linux, with 0, and is counted where
+    # that leads it.
+    off = any(line.endswith("net.mpls.ip_ttl_propagate=0") for line in facts.lines)
+    into = set()
+    for line in facts.lines:
+        route = re.search(r"mpls route (?:add|replace) (\d+) +dev vrf\d(.*)", line)
+        if route and ("ttl-propagate disabled" in route[2] or off and "ttl-propagate" not in route[2]):
+            into.add(int(route[1]))
+    packets = []
+    for _, _, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        at = next((n for n, (name, values) in enumerate(layers) if name == "mpls" and values["bottom"]), None)
+        if at is not None and int(layers[at][1]["label"]) in into and len(layers) > at + 1 and layers[at + 1][1].get("ttl", layers[at + 1][1].get("hops", 2)) <= 1:
+            # One that is cut off goes as it is.
+            (name, values), whole = layers[at + 1], len(frame) // 2 - 14 - 4 * at - (40 if layers[at + 1][0] == "ip6" else 0)
+            packets.append([(name, {**values, "len": min(values["len"], whole)}), *layers[at + 2 :]])
+    if difference.more.get("key") == "stats64.tx.errors" and facts.tunnels.get(difference.more["link"]) == "vrf":
+        return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= len(packets)
+    return bool(packets) and lost_elsewhere(difference, packets)
+
+
 @purpose("A label stack without an end, or of more than 30 entries, is dropped")
 def endless_stack(case, facts, difference, here):
     if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("label-stack-malformed"):
@@ -2516,7 +2552,9 @@ def shorter_than_a_header(case, facts, difference, here):
     if not a or difference.more.get("here") or not any(layers[1:2] and layers[1][0] == "mpls" for layers in inputs(difference)):
         return False
     least = {b"\x08\x00": 20, b"\x86\xdd": 40}
-    return all(len(frame) < 14 + least.get(frame[12:14], 0) for frame in a)
+    # A filter may have given it a tag.
+    tags = [4 if frame[12:14] in (b"\x81\x00", b"\x88\xa8") else 0 for frame in a]
+    return all(len(frame) < 14 + tag + least.get(frame[12 + tag : 14 + tag], 0) for frame, tag in zip(a, tags))
 
 
 @purpose("VRFs and `lo` do not count what passes")
@@ -2746,6 +2784,34 @@ def label_before_gre_in_udp(case, facts, difference, here):
     if not made or not pushes or not b or difference.more.get("there"):
         return False
     return all(re.search(r"/mpls/ip[46]/(dstopt/)?udp", describe.chain(frame)) for frame in b)
+
+
+@purpose("A mirrored packet is sent as it was")
+def visited_twice(case, facts, difference, here):
+    # A SID with a program changes the destination of both, so that Linux does not come to the program with the other.
+    a, b = pair(difference)
+    if a is None or (changed(a, b) or {"no"}) - OWN != {"routing.data"} or not any(re.search(r"filter add dev p\d ingress .*mirred ingress mirror dev p\d", line) for line in facts.lines):
+        return False
+    x, y = (next(values["data"] for name, values in describe.layers(frame) if name == "routing") for frame in (a, b))
+    # Which has written a tag.
+    came = [dict(layers) for layers in inputs(difference) if any(name == "routing" for name, _ in layers)]
+    same = any("End.BPF" in facts.sids.get(one["ip6"]["dst"], "") and one["routing"]["data"] == x for one in came if "ip6" in one)
+    return same and x[:4] + x[8:] == y[:4] + y[8:]
+
+
+@purpose("An error at the hop limit behind End.B6.Encaps of a program")
+def behind_program(case, facts, difference, here):
+    # By the tag in the SRH, as `steer.c` has it.
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[:3] != (6, 3, 0) or told[3][0][1]["hops"] > 1:
+        return False
+    for layers in inputs(difference):
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        if outer and routing and "End.BPF" in facts.sids.get(outer["dst"], "") and (outer["src"], outer["hops"]) == (told[3][0][1]["src"], told[3][0][1]["hops"]):
+            if int(routing["data"][4:8] or "0", 16) in (26, 27, 29):
+                return True
+    return False
 
 
 @purpose("What is not supported is refused")
