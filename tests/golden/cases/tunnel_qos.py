@@ -750,3 +750,30 @@ case(
     (IN,),
     ends="dev p1",
 )
+
+# What did not arrive at the other end is told by a route, which has led the packet there.
+for kind, proto, head in [("ipip", 4, b""), ("gre", 47, b"\0\0\x08\0"), ("ip6tnl", 4, b""), ("ip6gre", 47, b"\0\0\x08\0")]:
+    inner = bytes(ip4(IN4) / udp())
+    if kind.startswith("ip6"):
+        near, far = "2001:db8:2::1", "2001:db8:2::2"
+        quoted = bytes(IPv6(src=near, dst=far, hlim=64, nh=proto) / Raw(head + inner))
+        error = IPv6(src=far, dst=near, hlim=64) / ICMPv6DestUnreach(code=3) / Raw(quoted)
+    else:
+        quoted = bytes(IP(src="198.51.100.1", dst="198.51.100.2", ttl=64, id=9, proto=proto, flags="DF") / Raw(head + inner))
+        error = IP(src="198.51.100.2", dst="198.51.100.1", ttl=64, id=7) / ICMP(type=3, code=1) / Raw(quoted)
+    case(
+        f"{kind}/errors-redirected",
+        f"{kind}: of what a filter sends there where it comes in nobody hears that one before has not arrived.",
+        kind,
+        ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 u32 match ip tos 0x10 0xff action mirred egress redirect dev tun1", "tc filter add dev p0 ingress protocol ip prio 2 u32 match ip tos 0x20 0xff action mirred egress mirror dev tun1 pipe action drop"],
+        [
+            ("host unreachable", "p1", Ether(dst=P1, src=N1) / error),
+            ("host unreachable, again", "p1", Ether(dst=P1, src=N1) / error),
+            ("redirected", "p0", ether(IP(src=SOURCE4, dst=IN4, ttl=40, tos=0x10, id=7) / udp())),
+            ("routed", "p0", ether(IP(src=SOURCE4, dst=IN4, ttl=40, id=7) / udp())),
+            ("host unreachable, once more", "p1", Ether(dst=P1, src=N1) / error),
+            ("a copy", "p0", ether(IP(src=SOURCE4, dst=IN4, ttl=40, tos=0x20, id=7) / udp())),
+            ("routed, again", "p0", ether(IP(src=SOURCE4, dst=IN4, ttl=40, id=7) / udp())),
+        ],
+        [],
+    )

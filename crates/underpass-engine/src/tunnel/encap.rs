@@ -485,6 +485,8 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         && let Ok((outer, _)) = written
         && comes_through(view, (&meta.packet, outer + at), (id, tunnel, inside), remote)
         && tunnel.sequence.notifies(view.now)
+        // What a filter has sent here has no route, which Linux tells it by.
+        && !meta.extra.unrouted
     {
         notify_unreachable(path, view, (meta, outer), tunnel.link, trace);
     }
