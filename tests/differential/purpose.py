@@ -440,6 +440,10 @@ def to_nh4(case, facts, difference, here):
     if len(a) == len(b) == 1:
         # Where that one answers, it goes to it.
         return a[0][6:] == b[0][6:] and bool(to & near(b[0])) and any(ip["dst"] in near(a[0]) and known(ip) for ip in inside(a[0]))
+    if len(b) == 1 and not a and not to & near(b[0]):
+        # A filter where it leaves has sent it into a tunnel.
+        sent = any(re.search(r"filter add dev p\d egress .*mirred egress redirect dev tun\d", line) for line in facts.lines)
+        return sent and any(name == "ip4" and known(values) for name, values in describe.layers(b[0])[2:])
     if len(b) == 1 and not a:
         return bool(to & near(b[0])) and any(known(ip) for ip in inside(b[0]))
     told = len(a) == 1 and not b and error(a[0])
@@ -1026,7 +1030,7 @@ def pad1_errors(case, facts, difference, here):
 @purpose("A Pad1 TLV is one byte")
 def pad1_into_tunnel(case, facts, difference, here):
     # The filters of a tunnel that a SID sends it to see it.
-    if not re.search(r" dev tun\d ", difference.what + " "):
+    if not re.search(r" dev tun\d |^filter ", difference.what + " "):
         return False
     came = [layers[1:] for layers in tried(case, difference) if len(layers) > 1 and has_pad1(layers)]
     return bool(came) and counts_more(difference, list(goes_on(came)))
