@@ -1190,8 +1190,8 @@ def reduced(case, facts, difference, here):
     frame = (a or b)[0]
     told = error(frame)
     layers = told[3] if told else describe.layers(frame)
-    # It may have gone on into another header.
-    at = next((n for n, (name, _) in enumerate(layers) if name == "routing"), 0)
+    # It may have gone on into another header, or got one.
+    at = next((n for n, (name, values) in enumerate(layers) if name == "routing" and values["type"] == 4), 0)
     outer = next((values for name, values in reversed(layers[:at]) if name.endswith("ip6")), None)
     if not outer or (outer["src"], layers[at][1]["data"]) not in came:
         return False
@@ -1949,6 +1949,10 @@ def asked(case, facts, difference, here):
     # It asks three times, of which a filter there may drop some behind where they are counted.
     drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*(?: police |action drop)", line))}
     noise += [one for one in dict.fromkeys(noise) if one[0] in drops for _ in range(-noise.count(one) % 3)]
+    # Or all of them, where it has asked in vain.
+    heard = {port for port, _ in noise}
+    if here["drops"].get("neighbour-unresolved"):
+        noise += [(port, size) for port in drops - heard if not at or port == at[1] for size in (42, 86) for _ in range(6)]
     sizes = [size for _, size in noise]
     # They are counted before an action gives them a label.
     pushes = any(re.search(r"filter add dev p\d egress .*action mpls (mac_)?push ", line) for line in facts.lines)
