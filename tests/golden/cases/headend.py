@@ -408,7 +408,7 @@ Case(
         "ip route add 10.7.0.0/16 encap seg6 mode l2encap segs fc00:b::1 dev p0 table 100",
     ],
     [("IPv4", ether(routed(ip6("fc00:e::4"), ["fc00:e::4"], 0, inside4)))],
-    expect={0: [to_p0(wrapped("l2encap", ["fc00:b::1"], inside4, frame=Ether(dst=P0, src=N0) / inside4))]},
+    expect={0: [to_p0(wrapped("l2encap", ["fc00:b::1"], inside4, src="2001:db8:1::1", frame=Ether(dst=P0, src=N0) / inside4))]},
     differs="it drops the packet, as it knows no Ethernet header of it in the VRF",
 )
 Case(
