@@ -181,14 +181,16 @@ pub fn pings(host: &Namespace, address: &str, count: u32) -> Result<usize, Strin
     let line = format!("ping -n -c {count} -i 0.02 -w {} {address}", 10 + count / 10);
     let outcome = host.outcome(&line).unwrap();
     // It goes on until it has as many answers, sometimes one more: behind a lost one there would be others.
-    let mut answered: Vec<u32> = outcome
+    let answered: Vec<u32> = outcome
         .output
         .split("icmp_seq=")
         .skip(1)
         .filter_map(|rest| rest.split([' ', ':']).next()?.parse().ok())
         .collect();
-    answered.sort_unstable();
-    let all = answered.iter().copied().eq(1..=answered.len() as u32) && answered.len() >= count as usize;
+    // What waited for a neighbour may be overtaken by what comes later: behind the last answer those that ping has not waited for.
+    let last = answered.last().copied().unwrap_or_default();
+    let once = answered.iter().all(|one| answered.iter().filter(|other| *other == one).count() == 1);
+    let all = once && (1..=last).all(|one| answered.contains(&one)) && answered.len() >= count as usize;
     match outcome.status == 0 && all {
         true => sent(&outcome.output).ok_or(outcome.output),
         false => Err(format!("{}: {line}:\n{}", host.name(), outcome.output)),
