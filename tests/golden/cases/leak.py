@@ -256,3 +256,37 @@ Case(
         ("IPv4, UDP", ether(ip4("198.51.100.1") / udp())),
     ],
 )
+
+
+INSIDE = IP(src="203.0.113.77", dst="203.0.113.5", id=3) / udp()
+DATAGRAM = UDP(sport=7777, dport=6635) / INSIDE
+TUNNELS = [
+    "ip link add tun1 type bareudp dstport 6635 ethertype ipv4",
+    "ip link add tun2 type ipip local 198.51.100.1 remote 203.0.113.5",
+    "ip link add tun3 type sit local 198.51.100.1 remote 203.0.113.6 dev vrf100",
+    "ip link add tun4 type sit local 198.51.100.1 remote 203.0.113.7 dev p0",
+    *(f"ip link set tun{n} up" for n in range(1, 5)),
+]
+INSIDE6 = IPv6(src="2001:db8:6::77", dst="2001:db8:5::5") / udp()
+Case(
+    "leak/into-tunnels",
+    "What is led into a VRF can come out of a tunnel that ends there: no port of UDP that is open outside, and by the device of the VRF.",
+    LEAK + TUNNELS + ["ip -6 route add fc00:e::46/128 encap seg6local action End.DT46 vrftable 100 dev p0"],
+    [
+        ("a datagram, IPv4", ether(ip4("198.51.100.1") / DATAGRAM)),
+        ("a datagram, IPv6", ether(ip6("2001:db8:2::1") / DATAGRAM)),
+        ("a datagram, to an address outside", ether(ip4("192.0.2.1") / DATAGRAM)),
+        ("ipip", ether(ip4("198.51.100.1") / INSIDE)),
+        ("sit by the VRF", ether(ip4("198.51.100.1", src="203.0.113.6") / INSIDE6)),
+        ("sit by the port", ether(ip4("198.51.100.1", src="203.0.113.7") / INSIDE6)),
+        *(
+            (f"{what}, out of a SID", ether(routed(ip6("fc00:e::46"), ["fc00:e::46"], 0, p)))
+            for what, p in [
+                ("a datagram, IPv4", ip4("198.51.100.1") / DATAGRAM),
+                ("ipip", ip4("198.51.100.1") / INSIDE),
+                ("sit by the VRF", ip4("198.51.100.1", src="203.0.113.6") / INSIDE6),
+                ("sit by the port", ip4("198.51.100.1", src="203.0.113.7") / INSIDE6),
+            ]
+        ),
+    ],
+)

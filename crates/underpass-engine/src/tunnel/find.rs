@@ -18,7 +18,7 @@ use crate::tunnel::geneve;
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
-use crate::worker::metadata::{PacketMeta, TUNNELLED};
+use crate::worker::metadata::{LED_INTO_VRF, PacketMeta, TUNNELLED};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::{OUTSIDE, View};
 
@@ -177,11 +177,21 @@ pub(crate) fn no_tunnel(
 
 /// By what link a packet has come in, and in which routing instance tunnels are looked for.
 pub(crate) fn ingress_of(view: &View<'_>, meta: &PacketMeta) -> Ingress {
+    let by_device = |link, lookup| {
+        let instance = view.own_lookup(lookup);
+        Ingress { link, instance, in_vrf: instance != view.own_lookup(OUTSIDE) }
+    };
     if meta.is(TUNNELLED) {
         // What the router has sent itself comes in by no port.
-        let instance = view.own_lookup(meta.extra.looked_in);
-        let in_vrf = instance != view.own_lookup(OUTSIDE);
-        return Ingress { link: LinkId(u32::MAX), instance, in_vrf };
+        return by_device(LinkId(u32::MAX), meta.extra.looked_in);
+    }
+    if meta.is(LED_INTO_VRF) {
+        // By the device of the VRF.
+        return by_device(LinkId(u32::MAX), meta.extra.instance);
+    }
+    if let Some(lookup) = meta.extra.taken_into {
+        // By that device and by the port: Linux: `inet_sdif`.
+        return by_device(meta.ingress, lookup);
     }
     let link = view.link(meta.ingress);
     let instance = link.map_or(meta.extra.instance, |link| link.lookup);
