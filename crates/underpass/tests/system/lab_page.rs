@@ -119,10 +119,13 @@ fn a_browser_shows_the_network() {
     browser.text("node-title", |text| text == "Node r2");
     let sids = browser.text("sids", |text| text.contains("End.DX4"));
     assert!(sids.contains("fc00:2::d4/128"), "{sids}");
+    // The policy is at the other one.
+    browser.text("policies", |text| text == "no route has segments");
     browser.text("ends", |text| text.contains("r2:core") && !text.contains("r1:near"));
     browser.evaluate(
         "document.querySelector('[data-node=r1]').dispatchEvent(new MouseEvent('click', { bubbles: true }))",
     );
+    browser.text("policies", |text| text.contains("r1") && text.contains("encap segs fc00:2::d4"));
     browser.evaluate("document.getElementById('routing').open = true");
     browser.text("headends", |text| text.contains("10.2.0.0/24") && text.contains("segs fc00:2::d4"));
     browser.text("routes", |text| text.contains("10.1.0.0/24"));

@@ -29,6 +29,7 @@ function countersOf(network) {
     }
     for (const [reason, count] of Object.entries(node.drops)) counters.set(`drop ${node.name} ${reason}`, count);
     for (const sid of node.sids) counters.set(`sid ${node.name} ${sid.table} ${sid.prefix}`, sid.packets);
+    for (const policy of node.policies) counters.set(`policy ${node.name} ${policy.encap}`, policy.packets);
     for (const label of node.labels) counters.set(`label ${node.name} ${label.label}`, label.packets);
     for (const tunnel of node.tunnels) {
       counters.set(`tunnel ${node.name} ${tunnel.name}`, tunnel.rx_packets + tunnel.tx_packets);
@@ -93,9 +94,12 @@ function picture(network) {
     group.append(drawing("rect", {
       x: node.x - BOX.width / 2, y: node.y - BOX.height / 2, width: BOX.width, height: BOX.height, rx: 6,
     }));
-    const parts = [[node.vrfs, "VRF"], [node.sids, "SID"], [node.labels, "label"], [node.tunnels, "tunnel"]]
+    const parts = [
+      [node.vrfs, "VRF", "VRFs"], [node.sids, "SID", "SIDs"], [node.policies, "policy", "policies"],
+      [node.labels, "label", "labels"], [node.tunnels, "tunnel", "tunnels"],
+    ]
       .filter(([objects]) => objects.length > 0)
-      .map(([objects, word]) => `${objects.length} ${word}${objects.length === 1 ? "" : "s"}`);
+      .map(([objects, one, many]) => `${objects.length} ${objects.length === 1 ? one : many}`);
     const lines = [[node.name, "name", -9], [node.kind, "faint", 5], [parts.slice(0, 2).join(", "), "faint", 18]];
     for (const [text, style, down] of lines) {
       group.append(drawing("text", { class: style, x: node.x, y: node.y + down, "text-anchor": "middle" }, text));
@@ -153,6 +157,11 @@ function tables(network) {
       return [name, sid.prefix, sid.behaviour, String(sid.table), perSecond(name), spark(name), short(sid.packets),
         short(sid.errors)];
     }), "there is no local SID");
+  objects("policies", ["policy", "#now", "~" + span(), "~#all", "#errors"],
+    (node) => node.policies.map((policy) => {
+      const name = `policy ${node.name} ${policy.encap}`;
+      return [name, policy.encap.replace("seg6 mode ", ""), perSecond(name), spark(name), short(policy.packets), short(policy.errors)];
+    }), "no route has segments");
   objects("labels", ["label", "#now", span(), "~#all", "#errors"],
     (node) => node.labels.map((label) => {
       const name = `label ${node.name} ${label.label}`;

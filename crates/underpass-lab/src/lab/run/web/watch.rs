@@ -14,7 +14,7 @@ use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 use underpass_daemon::{
     live::{
-        LabelStats, Place, SidStats, Totals,
+        LabelStats, Place, PolicyStats, SidStats, Totals,
         state::{Link, State, Tunnel},
     },
     query,
@@ -85,6 +85,7 @@ struct Node {
     drops: BTreeMap<String, u64>,
     vrfs: Vec<Vrf>,
     sids: Vec<SidStats>,
+    policies: Vec<PolicyStats>,
     labels: Vec<LabelStats>,
     tunnels: Vec<TunnelLink>,
     warnings: Vec<String>,
@@ -251,6 +252,7 @@ fn of_router(state: State) -> Known {
         vrfs: vrfs.collect(),
         tunnels: tunnels.collect(),
         sids: state.stats.sids.clone(),
+        policies: state.stats.policies.clone(),
         labels: state.labels.clone(),
         warnings: state.stats.warnings.clone(),
         ..Node::default()
@@ -356,6 +358,8 @@ impl Network {
             let name = &node.name;
             let sids = node.sids.iter();
             all.extend(sids.map(|sid| (format!("sid {name} {} {}", sid.table, sid.prefix), sid.packets)));
+            let policies = node.policies.iter();
+            all.extend(policies.map(|policy| (format!("policy {name} {}", policy.encap), policy.packets)));
             all.extend(node.drops.iter().map(|(reason, count)| (format!("drop {name} {reason}"), *count)));
             let labels = node.labels.iter();
             all.extend(labels.map(|label| (format!("label {name} {}", label.label), label.packets)));
