@@ -10,7 +10,7 @@ UNDERPASS_UML names a user-mode Linux as tests/golden/record.py wants it, with e
 CONFIG_UML_TIME_TRAVEL_SUPPORT. Compared are what every line of the configuration answers, every packet out of every
 port, in order, and what `ip` and `tc` show before the packets and after them, with every counter.
 
-What differs on purpose is known by the functions of `purpose.py`, each of which names its heading in
+What differs on purpose is known by the functions of `purpose/`, each of which names its heading in
 docs/differences.md. All else is printed, and the exit status is 1.
 """
 

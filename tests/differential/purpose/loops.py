@@ -1,0 +1,77 @@
+"""What differs on purpose: "Loops" in docs/differences.md."""
+
+import ipaddress
+import re
+
+from .common import error, more_hits, purpose, sid_counts, tried
+
+
+def circle(facts):
+    """The SIDs that the segments of End.B6 and End.B6.Encaps lead back to themselves, or from one of these to the next."""
+    to = {sid: [segment for segment in re.findall(r"segs (\S+)", action)[0].split(",") if segment in facts.sids] for sid, action in facts.sids.items() if "segs" in action}
+    found = set()
+    for sid in to:
+        way, seen = list(to[sid]), set()
+        while way:
+            segment = way.pop()
+            if segment not in seen:
+                seen.add(segment)
+                way += to.get(segment, [])
+        # End goes back to the SID that the packet had for its destination.
+        if sid in seen or any(re.match(r"End(\.[XT])? ", facts.sids[segment] + " ") for segment in seen):
+            found |= {sid} | seen
+    return found
+
+
+@purpose("Loops are dropped as loops")
+def loops(case, facts, difference, here):
+    if difference.more.get("key") == "stats64.tx.errors" and facts.tunnels.get(difference.more["link"]) == "vrf":
+        return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= here["drops"].get("loop", 0)
+    # A SID whose segments lead back to it counts in Linux once for each time that the packet comes round, as do those between.
+    counts = sid_counts(difference)
+    looped = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
+    if not counts or not looped or not counts[0][0] in circle(facts):
+        return False
+    (_, packets, errors), (_, own_packets, own_errors) = counts
+    return errors > own_errors and 0 <= own_packets - packets <= looped * 16
+
+
+@purpose("Loops are dropped as loops")
+def looped_into_tunnel(case, facts, difference, here):
+    # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough: the third.
+    loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
+    round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
+    most = 3 * loops
+    if not most or not round_:
+        return False
+    key, link = difference.more.get("key", ""), difference.more.get("link")
+    if link:
+        more = int(difference.linux[0]) - int(difference.ours[0])
+        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes)", key) is not None and 0 < more <= most * (1500 if key.endswith("bytes") else 1)
+    at = re.search(r" dev (\w+) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or at and at[1] not in round_ or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    for lines in zip(difference.linux, difference.ours):
+        sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", line) for line in lines]
+        more = [int(sent[0][2]) - int(sent[1][2])] if None not in sent and sent[0][3] == sent[1][3] else more_hits(*lines)
+        if not any(more) or not all(0 <= one <= most for one in more):
+            return False
+    return True
+
+
+@purpose("Loops are dropped as loops")
+def looped(case, facts, difference, here):
+    # From the device of a VRF, which has no other route, also behind a SID, or from a SID back to it, until the hop limit is
+    # used up.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((11, 0), (3, 0)) or not here["drops"].get("loop"):
+        return False
+    quoted = told[3][0][1]
+    if quoted.get("ttl", quoted.get("hops")) > 1:
+        return False
+    into_vrf = facts.leads(quoted["dst"], r" dev vrf\d")
+    near = lambda sid: ipaddress.ip_address(quoted["dst"]) in ipaddress.ip_network(f"{sid}/64", strict=False)
+    back = lambda to: into_vrf if to == quoted["dst"] else to in facts.sids and (into_vrf or near(to))
+    came = lambda values: values["src"] == quoted["src"] and values.get("ttl", values.get("hops")) > 1 and back(values["dst"])
+    return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)

@@ -1,0 +1,487 @@
+"""What differs on purpose: "Tunnels" in docs/differences.md."""
+
+import ipaddress
+import re
+
+import compare
+import describe
+
+from .common import OWN, address_pair, before, changed, counts_more, error, inputs, lost_elsewhere, only, pair, purpose, rounds, tried, without_requests
+
+
+@purpose("Errors of a port of foo-over-UDP quote the datagram as it came")
+def fou_quote(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None or not re.search(r"icmp\((3,[23]|1,4)\)/quoted ip[46]$", describe.chain(b)):
+        return False
+    at = next(n for n, (name, _) in enumerate(describe.layers(b)) if name == "icmp")
+    quoted = next((values for name, values in describe.layers(b)[at:] if name == "udp"), {})
+    if quoted.get("dport") not in (5555, 5556, 5557, 5558, 5559):
+        return False
+    # A tunnel that it goes into chooses its source port and its sum.
+    outside = {"udp.sport", "udp.sum"} if any(name == "udp" for name, _ in describe.layers(b)[:at]) else set()
+    return (changed(a, b) or {"no"}) - OWN - outside <= {"quoted ip4.len", "quoted ip6.len"}
+
+
+@purpose("The sender hears that there is no way to the far end")
+def no_way(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits_far_end(facts) else ())
+    if not told or told[1:3] not in codes or not facts.tunnels:
+        return False
+    if facts.leads(told[3][0][1]["dst"], r" dev tun\d"):
+        return True
+    # A filter may have redirected it there.
+    ends = [told[3][0][1][end] for end in ("src", "dst")]
+    came = any(name == f"ip{told[0]}" and [values["src"], values["dst"]] == ends for layers in tried(case, difference) for name, values in layers)
+    return came and any(re.search(r"mirred egress redirect dev tun\d", line) for line in facts.lines)
+
+
+def prohibits_far_end(facts):
+    """Whether a rule prohibits, or a route to the other end of a tunnel, which may be anywhere where none is said."""
+    made = [line for line in facts.lines if re.search(r"link (add|change) tun\d ", line)]
+    remotes = [match[1] for line in made if (match := re.search(r" remote (\S+)", line))]
+    for line in facts.lines:
+        if re.search(r"\brule add (.* )?prohibit\b", line):
+            return True
+        to = re.search(r"\broute (?:add|append|replace) prohibit (\S+)", line)
+        if to and (len(remotes) < len(made) or any(within(remote, to[1]) for remote in remotes)):
+            return True
+    return False
+
+
+def within(address, prefix):
+    """Whether an address is in what a route line calls its destination."""
+    return prefix == "default" or ipaddress.ip_address(address) in ipaddress.ip_network(prefix, strict=False)
+
+
+@purpose("The sender hears that there is no way to the far end")
+def no_way_of_linux(case, facts, difference, here):
+    # Host unreachable, of a packet of which the router says that there is no way.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((3, 1), (1, 3)) or not facts.leads(told[3][0][1]["dst"], r" dev tun\d"):
+        return False
+    about = lambda told: [{**fields, "ttl": 0, "hops": 0, "sum": 0} for _, fields in told[3]]
+    ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
+    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits_far_end(facts) else ())
+    return any(one and one[1:3] in codes and about(one) == about(told) for one in ours)
+
+
+@purpose("The sender hears that there is no way to the far end")
+def told_itself(case, facts, difference, here):
+    # Where the outer source is an address that the router has in a VRF, what Linux tells itself leaves.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (4, 3, 1) or told[3][0][1]["src"] not in facts.own or told[3][0][1]["proto"] not in (4, 41, 47):
+        return False
+    inside = next((values for name, values in told[3][1:] if name in ("ip4", "ip6")), None)
+    if not inside or not facts.leads(inside["dst"], r" dev tun\d"):
+        return False
+    ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
+    about = lambda one: all(one[3][0][1][end] == inside[end] for end in ("src", "dst"))
+    return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) for one in ours)
+
+
+@purpose("The sender hears that there is no way to the far end")
+def no_way_back(case, facts, difference, here):
+    # The way to the sender is a tunnel from which nothing arrives: that counts the message.
+    if "link" not in difference.more or difference.kind not in ("shows link tun stats64.tx.bytes", "shows link tun stats64.tx.packets"):
+        return False
+    by = rf" dev {difference.more['link']}\b"
+    ends = lambda layers: next((values for name, values in layers[:1] if name in ("ip4", "ip6")), None)
+    told = [layers[1:] for layers in tried(case, difference) if (outer := ends(layers[1:])) and facts.leads(outer["dst"], by) and facts.leads(outer["src"], by)]
+    unsaid = sum(here.get("drops", {}).get(reason, 0) for reason in ("neighbour-unresolved", "no-route"))
+    swapped = compare.Difference(difference.kind, difference.what, difference.ours, difference.linux, **difference.more)
+    return lost_elsewhere(swapped, told[:unsaid] if len(told) > unsaid else told)
+
+
+@purpose("The sender hears that there is no way to the far end")
+def told_through_filters(case, facts, difference, here):
+    # The message passes a port's filter, which sends it into a tunnel, or the way to the sender is a tunnel, from which nothing
+    # may arrive either: all of these count it.
+    unsaid = sum(here.get("drops", {}).get(reason, 0) for reason in ("neighbour-unresolved", "no-route"))
+    if not unsaid:
+        return False
+    redirected = any(re.search(r"filter add dev p\d egress .*mirred egress (redirect|mirror) dev tun", line) for line in facts.lines)
+    packets = []
+    for layers in tried(case, difference):
+        # It may have come out of a tunnel, or of a SID.
+        sizes = []
+        for values in (values for name, values in layers[1:] if name in ("ip4", "ip6")):
+            if redirected or facts.leads(values["dst"], r" dev tun\d") and facts.leads(values["src"], r" dev tun\d"):
+                told = 48 + min(40 + values["len"], 1232) if "hops" in values else 28 + min(values["len"], 548)
+                sizes += [told, told + 14]
+        packets += [sizes] if sizes else []
+    # Linux's own requests for neighbours pass the filter as well.
+    asked = 3 * rounds(case) if redirected and here["drops"].get("neighbour-unresolved") else 0
+    return any(counts_more(without_requests(difference, n, size), packets) for n in range(0, asked + 1, 3) for size in (86, 42)[: n + 1])
+
+
+@purpose("The sender hears that there is no way to the far end")
+def told_into_tunnel(case, facts, difference, here):
+    # By a message that goes into a tunnel whose far end has no way either, where its filters count it.
+    if not re.search(r"(?:qdisc clsact ffff:|filter) .*?dev tun\d |^filter ", difference.what + " ") or not here["drops"].get("no-route"):
+        return False
+    packets = []
+    for layers in tried(case, difference):
+        outer = next((values for name, values in layers[1:2] if name in ("ip4", "ip6")), None)
+        if outer and all(facts.leads(outer[end], r" dev tun\d") for end in ("src", "dst")):
+            packets.append((48 + min(40 + outer["len"], 1192),) if "hops" in outer else (28 + min(outer["len"], 548),))
+    return difference.kind.startswith("shows tc -s: ") and counts_more(difference, packets)
+
+
+@purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
+def gre_in_group_frame(case, facts, difference, here):
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    names = [name for name, _ in told[3] if name not in ("hbh", "dstopt", "gue")][:3] if told else []
+    if not told or told[0] != 6 or told[1:3] != (1, 4) or "gre" not in names[1:] or names[1] not in ("gre", "udp"):
+        return False
+    outer = lambda layers: next((values for name, values in layers[1:] if name not in ("vlan", "eth")), {})
+    to_group = lambda layers: int(layers[0][1]["dst"][:2], 16) & 1
+    return any(to_group(layers) and all(outer(layers).get(end) == told[3][0][1][end] for end in ("src", "dst")) for layers in inputs(difference))
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def too_long_for_bareudp(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[:3] != (6, 2, 0):
+        return False
+    quoted, mtu = told[3][0][1], int.from_bytes(frame[58:62], "big")
+    bare = [name for name, kind in facts.tunnels.items() if kind == "bareudp"]
+    # A SID of the router's may have led it there.
+    by_sid = bare and quoted["dst"] in facts.sids
+    # Or a filter where it leaves, once a route has led it there.
+    by_filter = any(re.search(rf"filter add dev \S+ egress .*mirred egress redirect dev {name}\b", line) for name in bare for line in facts.lines)
+    return mtu < 40 + quoted["len"] and (by_sid or by_filter or any(facts.leads(quoted["dst"], rf" dev {name}\b") for name in bare))
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def counted_for_bareudp(case, facts, difference, here):
+    # Which Linux counts as sent, although nobody may answer for the next hop.
+    key, link = difference.more.get("key"), difference.more.get("link")
+    if key not in ("stats64.tx.packets", "stats64.tx.bytes") or facts.tunnels.get(link) != "bareudp":
+        return False
+    sums = {(0, 0)}
+    for layers in tried(case, difference):
+        name, values = layers[1] if len(layers) > 1 else ("", {})
+        if name == "ip6" and 1440 < 40 + values["len"] <= 1500 and facts.leads(values["dst"], rf" dev {link}\b"):
+            sums |= {(n + 1, total + 40 + values["len"]) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    few = {one for one in sums if 0 < one[0] <= here["drops"].get("too-big", 0)}
+    return more in {one[key.endswith("bytes")] for one in few}
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def cut_for_bareudp(case, facts, difference, here):
+    # What Linux sends of it over IPv4.
+    a = difference.more.get("there") or []
+    outer = [describe.layers(frame)[1] for frame in a]
+    if len(a) < 2 or any(name != "ip4" or values["proto"] != 17 for name, values in outer):
+        return False
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r" type bareudp dstport (\d+)", line))}
+    inside = a[0][42:]
+    first = int.from_bytes(a[0][20:22], "big") == 0x2000
+    if not first or int.from_bytes(a[0][36:38], "big") not in ports or inside[0] >> 4 != 6:
+        return False
+    if b := difference.more.get("here"):
+        # The way to the sender is that tunnel, too.
+        told = b[0][42:]
+        return len(b) == 1 and told[6:7] == b"\x3a" and told[40:42] == b"\x02\0" and told[56:88] == inside[8:40]
+    ends = tuple(str(ipaddress.ip_address(inside[at : at + 16])) for at in (8, 24))
+    ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
+    return any(one and one[:3] == (6, 2, 0) and (one[3][0][1]["src"], one[3][0][1]["dst"]) == ends for one in ours)
+
+
+@purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
+def told_of_bareudp(case, facts, difference, here):
+    # What Linux tells the outer source leaves where that is an address of the router's in a VRF.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 2, 0) or [name for name, _ in told[3][:2]] != ["quoted ip6", "udp"]:
+        return False
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(r" type bareudp dstport (\d+)", line))}
+    return told[3][0][1]["src"] in facts.own and told[3][1][1]["dport"] in ports and any(" type vrf " in line for line in facts.lines)
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def sent_by_itself(case, facts, difference, here):
+    # What Linux sends there the device's queue counts with the outer header that it is given before.
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line}
+    at = re.match(r"(?:qdisc|class) .* dev (tun\d) ", difference.what + " ")
+    sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or at[1] not in gre or None in sent or sent[0].groups()[1:] != sent[1].groups()[1:]:
+        return False
+    more = int(sent[0][1]) - int(sent[1][1])
+    # An IPv4 or IPv6 header, GRE, and those of UDP and GUE.
+    return 24 * int(sent[0][2]) <= more <= (40 + 16 + 8 + 4) * int(sent[0][2])
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def heard_itself(case, facts, difference, here):
+    # What Linux sends to itself there comes out of the device again.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line}
+    return link in gre and key in ("stats64.rx.packets", "stats64.rx.bytes") and int(difference.linux[0]) > int(difference.ours[0]) and any(f" dev {link} " in line + " " for _, line in facts.routes)
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def to_itself(case, facts, difference, here):
+    # In Linux it goes round until its TTL is used up.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((11, 0), (3, 0)) or told[3][0][1].get("ttl", told[3][0][1].get("hops")) > 1:
+        return False
+    gre = [line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line]
+    return any(facts.leads(told[3][0][1]["dst"], rf" dev {name}( |$)") for name in gre)
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def counted_as_sent(case, facts, difference, here):
+    # By Linux, which sends it to itself; here it is an error.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line}
+    if link not in gre or difference.more["when"] != "shows":
+        return False
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return more < 0 if key == "stats64.tx.errors" else more > 0 and key in ("stats64.tx.packets", "stats64.tx.bytes", "stats64.rx.errors")
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def own_header_outside(case, facts, difference, here):
+    # What `mirred` sends into such a tunnel, as if the packet's own IPv4 header were the outer one.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here"):
+        return False
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type gre ", line + " ") and " remote " not in line and " external" not in line}
+    sent = {match[1] for line in facts.lines if (match := re.search(r"mirred egress (?:redirect|mirror) dev (tun\d)", line))}
+    ends = lambda frame: next(((values["src"], values["dst"]) for name, values in describe.layers(frame)[1:3] if name == "ip4"), None)
+    known = {ends(bytes.fromhex(frame)) for _, _, frame in here["out"]} | {ends(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []}
+    return bool(gre & sent) and ends(a[0]) in known - {None}
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def to_itself_elsewhere(case, facts, difference, here):
+    # Where its own address is one of a VRF's, what Linux sends to it leaves.
+    a = difference.more.get("there")
+    layers = describe.layers(a[0]) if a and len(a) == 1 and not difference.more.get("here") else []
+    names = [name for name, _ in layers[1:3]]
+    if names not in (["ip4", "gre"], ["ip6", "gre"]) or layers[1][1]["src"] != layers[1][1]["dst"]:
+        return False
+    own = layers[1][1]["src"]
+    return any(re.search(rf"link add tun\d .*type (ip6)?gre .*local {re.escape(own)}( |$)", line) and " remote " not in line for line in facts.lines) and any(" type vrf " in line for line in facts.lines)
+
+
+@purpose("Who has sent an IPv6 packet through sit or gre hears that it did not arrive")
+def heard(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[0] != 6:
+        return False
+    for layers in tried(case, difference):
+        names = [name for name, _ in layers]
+        if "quoted ip4" in names and names[names.index("quoted ip4") + 1 :][:1] in (["ip6"], ["gre"]):
+            return True
+    return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def other_station(case, facts, difference, here):
+    if not difference.more.get("there") or difference.more.get("here"):
+        return False
+    for layers in inputs(difference):
+        names = [name for name, _ in layers]
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01":
+                return True
+    return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def other_station_unresolved(case, facts, difference, here):
+    # What Linux says of a packet in such a frame, that has no route or whose next hop does not answer,
+    a = difference.more.get("there")
+    # or of a fragment in one for the router, whose others do not come.
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((3, 1), (1, 3), (11, 1), (3, 1), (3, 0), (1, 0), (11, 0)):
+        return False
+    about = {key: told[3][0][1][key] for key in ("src", "dst")}
+    for layers in [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]:
+        names = [name for name, _ in layers]
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01" and any(about.items() <= values.items() for _, values in inside):
+                return True
+    return False
+
+
+@purpose("Each packet that is too long for a tunnel is an error of it")
+def too_long_again(case, facts, difference, here):
+    if not re.fullmatch(r"tun\d", difference.more.get("link") or "") or difference.more["key"] != "stats64.tx.errors":
+        return False
+    return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= here["drops"].get("too-big", 0)
+
+
+@purpose("Each packet that is too long for a tunnel is an error of it")
+def too_long_for_route(case, facts, difference, here):
+    # A Packet Too Big for what an earlier packet has gone to, from an address of the link by which it came.
+    a, b = pair(difference)
+    told = b and error(b)
+    if not told or told[:3] != (6, 2, 0) or (changed(a, b) or set()) - OWN != {"ip6.src"}:
+        return False
+    earlier, now = ({values["dst"] for layers in packets for name, values in layers if name == "ip6"} for packets in (before(case, difference), inputs(difference)))
+    into = facts.leads(told[3][0][1]["dst"], r" dev tun\d")
+    from_link = next(values["src"] for name, values in describe.layers(a) if name == "ip6") in facts.own
+    return into and from_link and bool(earlier & now)
+
+
+@purpose("On a way of fewer than 552 bytes a packet that may be cut is cut outside alone")
+def cut_inside(case, facts, difference, here):
+    # The parts are of the same packet, and a router on the way has said so.
+    narrow = lambda layers: any(name == "icmp" and (values["type"], values["code"]) == (3, 4) and int(values["rest"], 16) & 0xFFFF < 552 for name, values in layers)
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if not all(sides) or not any(map(narrow, before(case, difference))):
+        return False
+    for frame in (bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []):
+        ends = [address_pair(values) for name, values in describe.layers(frame) if name == "ip4"][-1:]
+        if ends and (at := frame.rfind(ends[0]) - 12) > 0:
+            packet = frame[at : at + int.from_bytes(frame[at + 2 : at + 4], "big")]
+            size = 4 * (packet[0] & 15)
+            if [inner_parts(side, ends[0]) for side in sides] == [packet[size:]] * 2:
+                return True
+    return False
+
+
+def inner_parts(frames, ends):
+    """The data of the IPv4 packet from and to `ends` that these frames carry, each of them whole or a part of an IPv4 packet."""
+    outer, found = {}, {}
+    for frame in frames:
+        size = 4 * (frame[14] & 15)
+        outer.setdefault(frame[18:20], {})[int.from_bytes(frame[20:22], "big") & 0x1FFF] = frame[14 + size : 14 + int.from_bytes(frame[16:18], "big")]
+    for parts_of in outer.values():
+        data = b"".join(parts_of[at] for at in sorted(parts_of))
+        at = data.find(ends) - 12
+        if at < 0:
+            return None
+        size = 4 * (data[at] & 15)
+        found[int.from_bytes(data[at + 6 : at + 8], "big") & 0x1FFF] = data[at + size : at + int.from_bytes(data[at + 2 : at + 4], "big")]
+    return b"".join(found[at] for at in sorted(found))
+
+
+@purpose("A packet that is too long for a GRE tunnel uses up no sequence number")
+def numbered(case, facts, difference, here):
+    # Those behind it have lower numbers than in Linux.
+    a, b = pair(difference)
+    if a is None or not here["drops"].get("too-big") or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
+        return False
+    number = lambda frame: next(int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000)
+    try:
+        return 0 < number(a) - number(b) <= here["drops"]["too-big"]
+    except StopIteration:
+        return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def numbered_elsewhere(case, facts, difference, here):
+    # Those behind one that Linux has sent on have lower numbers.
+    a, b = pair(difference)
+    if a is None or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
+        return False
+    number = lambda frame: next((int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000), None)
+    return None not in (number(a), number(b)) and 0 < number(a) - number(b) <= for_others(case)
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def counted_elsewhere(case, facts, difference, here):
+    # Where Linux sends it on into a tunnel that it does not get through, that counts it.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", link or ""):
+        return False
+    return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= for_others(case)
+
+
+def for_others(case):
+    """How many frames for other stations have come in by ip6gretap."""
+    return len(other_frames(case))
+
+
+def other_frames(case):
+    """The layers of frames for other stations that have come in by ip6gretap."""
+    found = []
+    for _, _, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        names = [name for name, _ in layers]
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01":
+                found.append(inside)
+    return found
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def counted_by_frequency(case, facts, difference, here):
+    # What Linux forwards of them a route with `freq` counts, so that other packets get its trace.
+    a, b = pair(difference)
+    names = [[name for name, _ in describe.layers(frame)[1:3]] for frame in (a, b)] if a else []
+    if sorted(one[:2].count("hbh") for one in names) != [0, 1] or dict(describe.layers(a))["ip6"]["dst"] != dict(describe.layers(b))["ip6"]["dst"]:
+        return False
+    by = {line for net, line in facts.routes if "encap ioam6 freq" in line and ipaddress.ip_address(dict(describe.layers(a))["ip6"]["dst"]) in net}
+    others = [values["dst"] for inside in other_frames(case) for name, values in inside[1:2] if name == "ip6"]
+    return any(ipaddress.ip_address(to) in net for net, line in facts.routes if line in by for to in others)
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def lost_from_others(case, facts, difference, here):
+    # What is in them, or is told of it, filters count, and where it is lost behind them nobody sees it.
+    return lost_elsewhere(difference, [inside[1:] for inside in other_frames(case) if len(inside) > 1])
+
+
+@purpose("Nobody hears of a truncated packet that a filter sends into a tunnel and that is too long for it")
+def truncated_into_tunnel(case, facts, difference, here):
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 2, 0):
+        return False
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    cut = any(frame[12:14] == b"\x86\xdd" and len(frame) - 54 < told[3][0][1]["len"] and frame[22:54] == address_pair(told[3][0][1]) for frame in came)
+    return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in facts.tunnels for line in facts.lines)
+
+
+@purpose("A timestamp option is written once")
+def written_twice(case, facts, difference, here):
+    a, b = pair(difference)
+    # The checksum of GRE is over the option.
+    summed = {"gre.rest"} if a and any(name == "gre" and int(values["flags"], 16) == 0x8000 for name, values in describe.layers(a)) else set()
+    if a is None or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} - summed != {"ip4.options"}:
+        return False
+    options = [[values["options"] for name, values in describe.layers(frame) if name == "ip4" and values.get("options")] for frame in (a, b)]
+    # One more that found no room, in the upper half of the byte behind the pointer.
+    full = [[re.fullmatch(r"44(..)(..)(.)(.).*", one) for one in side] for side in options]
+    return bool(full[0]) and all(
+        x and y and x.group(1, 2, 4) == y.group(1, 2, 4) and int(x[3], 16) == int(y[3], 16) + 1 for x, y in zip(*full)
+    )
+
+
+@purpose("A timestamp option is written once")
+def written_behind_label(case, facts, difference, here):
+    # What a label has led into a VRF has options that are not looked at, but by that message.
+    a, b = pair(difference)
+    if a is None or len(a) != len(b) or not any(re.search(r"-f mpls route add .* dev vrf\d|route add \d+ dev vrf\d", line) for line in facts.lines):
+        return False
+    for layers in inputs(difference):
+        options = next((values.get("options") for name, values in layers[2:] if name == "ip4"), None) if layers[1:2] and layers[1][0] == "mpls" else None
+        at = b.find(bytes.fromhex(options)) if options and options.startswith("44") else -1
+        if at < 34:
+            continue
+        size = len(options) // 2
+        stamp, own = a[at : at + size], b[at : at + size]
+        entry = stamp[2] - own[2]
+        written = entry in (4, 8) and stamp[:2] + stamp[3:4] == own[:2] + own[3:4]
+        # All else inside is the same, even the sum over the header.
+        if written and a[at - 20 : at] + a[at + size :] == b[at - 20 : at] + b[at + size :]:
+            return True
+    return False
