@@ -1,5 +1,7 @@
 //! Links as lines.
 
+use std::collections::BTreeMap;
+
 use libc::{
     IFF_ALLMULTI, IFF_AUTOMEDIA, IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS,
     IFF_PORTSEL, IFF_PROMISC,
@@ -47,24 +49,21 @@ pub(crate) fn save_links(save: &mut Save<'_>) {
     bridge::save::save_ports(save);
 }
 
-/// Every link behind the one that it is bound to.
+/// Every link behind the one that it is bound to, and else as they were made.
 fn in_order<'a>(save: &Save<'a>) -> Vec<&'a Link> {
+    let links = save.router.links.iter().filter(|link| save.makes(link.index));
+    let mut rest: BTreeMap<u32, &Link> = links.map(|link| (link.index, link)).collect();
     let mut ordered: Vec<&Link> = Vec::new();
-    let mut rest: Vec<&Link> = save.router.links.iter().filter(|link| save.makes(link.index)).collect();
-    loop {
-        let waits = |link: &&Link| {
-            let lower = link.lower().filter(|lower| *lower != 0);
-            lower.is_some_and(|lower| rest.iter().any(|other| other.index == lower && lower != link.index))
+    while let Some(first) = rest.values().next() {
+        let waits = |link: &Link| {
+            let lower = link.lower().filter(|lower| *lower != 0 && *lower != link.index);
+            lower.is_some_and(|lower| rest.contains_key(&lower))
         };
-        let (waiting, ready): (Vec<&Link>, Vec<&Link>) = rest.iter().copied().partition(waits);
-        ordered.extend(&ready);
-        if ready.is_empty() || waiting.is_empty() {
-            // In a circle there is none to begin with.
-            ordered.extend(waiting);
-            return ordered;
-        }
-        rest = waiting;
+        // In a circle there is none to begin with.
+        let next = rest.values().find(|link| !waits(link)).unwrap_or(first).index;
+        ordered.extend(rest.remove(&next));
     }
+    ordered
 }
 
 fn add(save: &mut Save<'_>, link: &Link) {
