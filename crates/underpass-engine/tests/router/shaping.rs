@@ -140,6 +140,23 @@ fn lateness_costs_no_rate() {
     assert_accounted(&lab);
 }
 
+/// Nobody looks each second whether a packet that has to wait for two may leave.
+#[test]
+fn what_waits_for_seconds_is_let_be() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let (slow, max_size) = (rate(LEN as u64 / 2), LEN as u32);
+    let buffer = Rate::new(slow).nanos(max_size);
+    let tbf = Tbf { rate: slow, buffer, peak: None, max_size, child: pfifo(queues[1], 10) };
+    let root = lab.writer.add_qdisc(Qdisc::new(queues[0], 0x1_0000, QdiscKind::Tbf(Box::new(tbf))));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 2, 0);
+    assert_eq!(sent(&mut lab), 1);
+    let due = lab.worker.deadline().unwrap();
+    assert!(due > 1900 * MS, "{due}");
+    assert_eq!(run(&mut lab), [due]);
+}
+
 /// A worker that sleeps does not see that a qdisc goes, and another one with its number, elsewhere, is all that it finds.
 #[test]
 fn a_qdisc_that_has_the_number_of_another() {
