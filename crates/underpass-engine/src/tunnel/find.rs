@@ -190,7 +190,7 @@ pub(crate) fn ingress_of(view: &View<'_>, meta: &PacketMeta) -> Ingress {
         return by_device(LinkId(u32::MAX), meta.extra.instance);
     }
     if let Some(lookup) = meta.extra.taken_into {
-        // By that device and by the port: Linux: `inet_sdif`.
+        // By that device, and by the port as well. Linux: `inet_sdif`.
         return by_device(meta.ingress, lookup);
     }
     let link = view.link(meta.ingress);
