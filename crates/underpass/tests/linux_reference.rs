@@ -409,6 +409,23 @@ fn cake_as_in_linux() {
     as_recorded("cake");
 }
 
+/// What Linux has of `cake` with connections to look at, and a rate that follows what comes: refused, and nothing is changed.
+#[test]
+fn what_a_cake_refuses() {
+    let daemon = two_ports();
+    let cake = "qdisc replace dev v0 root handle 1: cake bandwidth 1mbit";
+    daemon.succeeds(&format!("tc {cake}"));
+    let before = daemon.exec("tc qdisc show dev v0").output;
+    for (word, why) in [
+        ("nat", "No conntrack support in kernel"),
+        ("autorate-ingress", "A rate that follows what comes is not supported by this router"),
+    ] {
+        let refused = daemon.exec(&format!("tc {cake} besteffort {word}"));
+        assert_eq!((refused.status, refused.output.trim()), (2, format!("Error: {why}.").as_str()));
+        assert_eq!(daemon.exec("tc qdisc show dev v0").output, before);
+    }
+}
+
 /// `codel` and `sfq`: made, changed, shown, and what is refused of them.
 #[test]
 fn fair_and_short_queues_as_in_linux() {
