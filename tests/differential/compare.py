@@ -245,7 +245,8 @@ def tags(frame):
 # ------------------------------------------------------------------------------------------------- both
 
 
-def differences(case, there, here):
+def differences(case, there, here, every=False):
+    """All that differs: of lines of the same words one, or with `every` each."""
     for side, answer in (("Linux", there), ("the router", here)):
         if "error" in answer:
             return [Difference(f"{side} failed", answer["error"], [], [])]
@@ -281,7 +282,7 @@ def differences(case, there, here):
             if refused and tool == "tc -s":
                 x, y = (renumbered(lines, refused, chosen) for lines in (x, y))
             for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
-                if tag != "equal" and (key := (n, *x[i1:i2], "|", *y[j1:j2])) not in seen:
+                if tag != "equal" and ((key := (n, *x[i1:i2], "|", *y[j1:j2])) not in seen or every):
                     seen.add(key)
                     first = (x[i1:i2] or y[j1:j2])[0].split()
                     kind = f"{when} {tool}: {' '.join(first[:2 if tool == 'tc -s' else 1])}"

@@ -32,6 +32,7 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
+import apart
 import compare
 import control
 import features
@@ -184,8 +185,9 @@ def both(cases):
     return list(zip(there, here))
 
 
-def differences(case, there, here):
-    """All that differs, less what does on purpose: (what is left, {name: how often})."""
+def differences(case, there, here, alone=True):
+    """All that differs, less what does on purpose: (what is left, {name: how often}); with `alone` counters are looked at
+    packet by packet where they have to be."""
     found = compare.differences(case, there, here)
     if "error" in there or "error" in here:
         return found, {}
@@ -199,6 +201,8 @@ def differences(case, there, here):
                 left, known = purpose.without(case, there, here, found, unfiltered=answers)
     if left and "out" in here and (heading := after_others(case, left)):
         left, known = [], {**known, heading: known.get(heading, 0) + len(left)}
+    if alone and left and all(d.kind.startswith("shows ") for d in left) and (headings := apart.explained(case, (there, here), left, both)):
+        left, known = [], headings
     return left, known
 
 
@@ -262,7 +266,7 @@ def shrink(seed, lines, packets, wanted, slot=None):
         cases = [case_of(f"{seed}", *candidate) for candidate in candidates]
         if wanted.startswith("packet"):
             cases = [{**case, "shows": []} for case in cases]
-        return [any(d.kind == wanted for d in differences(case, *answers)[0]) for case, answers in zip(cases, both(cases))]
+        return [any(d.kind == wanted for d in differences(case, *answers, alone=False)[0]) for case, answers in zip(cases, both(cases))]
 
     def without(sequence, chunks):
         gone = {n for chunk in chunks for n in chunk}
