@@ -219,7 +219,13 @@ impl Packet {
     /// Whether it, or each of the packets that it stands for, has at most `len` bytes.
     #[inline(always)]
     pub fn fits(&self, len: usize) -> bool {
-        self.len() <= len || (self.has_offload() && self.longest_part() <= len)
+        self.len() <= len || self.parts_fit(len)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn parts_fit(&self, len: usize) -> bool {
+        self.has_offload() && self.longest_part() <= len
     }
 
     /// Says that nothing is left to be done.

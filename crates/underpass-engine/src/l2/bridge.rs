@@ -12,7 +12,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::l2::fdb::{Entry, LOCAL, Station};
+use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
 use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
@@ -33,6 +33,9 @@ const TICK: u64 = 1_000_000;
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 const SPANNING_TREE: u8 = 0x00;
 const PAUSE: u8 = 0x01;
+
+/// No port of a bridge: a link has a number of fewer bits there.
+const NO_LINK: LinkId = LinkId(u32::MAX);
 
 /// The station that no frame may come from.
 const NOBODY: Station = Station::new([0; 6], 0);
@@ -101,10 +104,9 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
             bridge.fdb.prefetch(source);
         }
     }
-    let packets = std::mem::take(burst);
-    let (mut up, mut uncounted) = (Burst::new(), 0);
+    let (mut up, mut kept, mut uncounted) = (Burst::new(), Burst::new(), 0);
     let mut known = Known::new(&way, port).filter(|_| !T::WATCHES);
-    for packet in packets {
+    for packet in burst.drain(..) {
         if let Some(out) = known.as_mut().and_then(|known| known.pass_fast(view, &way, &packet)) {
             send_out(path, view, out, (packet, true), trace);
             continue;
@@ -115,9 +117,10 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
                 up.push(packet);
                 uncounted += beside as u64;
             }
-            Step::Keep(packet) => burst.push(packet),
+            Step::Keep(packet) => kept.push(packet),
         }
     }
+    burst.extend(kept);
     if !up.is_empty() {
         // Linux: `br_pass_frame_up`.
         come_in_above(path, view, (way.id, way.link), uncounted, &mut up, trace);
@@ -131,12 +134,13 @@ fn addresses(frame: &[u8]) -> Option<[[u8; 6]; 2]> {
     Some([[a, b, c, d, e, f], [g, h, i, j, k, l]])
 }
 
-/// Where the last frame of a burst went that comes in by a port of a bridge without VLANs.
+/// What frames of a burst are compared with that come in by a port of a bridge without VLANs, and where the last one went.
 struct Known {
-    ingress: LinkId,
-    learns: bool,
+    /// Of a station that is heard here; `None` where none is learned.
+    hearing: Option<Hearing>,
+    fresh: Fresh,
     /// The port's link, how frames leave by it, and how long these may be.
-    last: Option<(LinkId, Out, usize)>,
+    last: (LinkId, Out, usize),
 }
 
 impl Known {
@@ -145,7 +149,9 @@ impl Known {
         let (ingress, ..) = way.from?;
         let plain = way.bridge.filters.is_none() && port.state == PortState::Forwarding && !way.everywhere;
         let learns = port.learns && way.bridge.ageing != 0;
-        plain.then_some(Self { ingress, learns, last: None })
+        let hearing = learns.then(|| Hearing::new(ingress, way.now));
+        let last = (NO_LINK, Out::Port(PortId::default()), 0);
+        plain.then_some(Self { hearing, fresh: Fresh::new(way.now, way.bridge.ageing), last })
     }
 
     /// How a frame leaves, if its source was heard just now and its destination is a station at another port. `None`: [`pass`]
@@ -153,25 +159,28 @@ impl Known {
     #[inline(always)]
     fn pass_fast(&mut self, view: &View<'_>, way: &Way<'_>, packet: &Packet) -> Option<Out> {
         let [destination, source] = Station::of_frame(packet.bytes())?;
-        if source.is_group() || destination.is_group() || source == NOBODY {
+        if source.is_group() | destination.is_group() {
             return None;
         }
-        if self.learns && !way.bridge.fdb.was_heard(source, self.ingress, way.now) {
-            return None;
-        }
-        let entry = find(way, destination).filter(|entry| !entry.is(LOCAL))?;
-        let (_, out, longest) = match self.last {
-            Some(last) if last.0 == entry.link => last,
-            _ => self.find_out(view, way, entry.link)?,
+        let heard = match self.hearing {
+            Some(hearing) => way.bridge.fdb.was_heard(source, hearing),
+            None => source != NOBODY,
         };
-        packet.fits(longest).then_some(out)
+        if !heard {
+            return None;
+        }
+        let port = way.bridge.fdb.port_of(destination, self.fresh)?;
+        if self.last.0 != port {
+            self.find_out(view, way, port)?;
+        }
+        packet.fits(self.last.2).then_some(self.last.1)
     }
 
     #[inline(never)]
-    fn find_out(&mut self, view: &View<'_>, way: &Way<'_>, id: LinkId) -> Option<(LinkId, Out, usize)> {
+    fn find_out(&mut self, view: &View<'_>, way: &Way<'_>, id: LinkId) -> Option<()> {
         let link = takes(view, way, id, None)?;
-        self.last = Some((id, out_by(view, id, link)?, longest(link)));
-        self.last
+        self.last = (id, out_by(view, id, link)?, longest(link));
+        Some(())
     }
 }
 

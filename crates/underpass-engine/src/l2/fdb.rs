@@ -36,6 +36,7 @@ const TRIES: usize = 4;
 const COLD: usize = 1 << 15;
 
 /// For so many milliseconds a station counts as heard just now: less than the ticks of 10 ms in which Linux tells how long ago it was.
+/// A power of two.
 const JUST_NOW: u64 = 8;
 
 const USED: u64 = 1 << 63;
@@ -139,10 +140,40 @@ impl Entry {
     }
 }
 
-/// Whether an entry as it is stored is of this port, and was heard just now.
-#[inline(always)]
-const fn heard_just_now(word: u64, link: LinkId, now: u64) -> bool {
-    word & (PRESENT | LINK) == PRESENT | link.0 as u64 && now.wrapping_sub(word >> HEARD) & LAST < JUST_NOW
+/// What an entry is compared with, as it is stored: that of a station that is heard now at a port.
+#[derive(Clone, Copy)]
+pub(crate) struct Hearing(u64);
+
+impl Hearing {
+    pub(crate) const fn new(link: LinkId, now: u64) -> Self {
+        Self(Entry { link, flags: 0, heard: now }.pack())
+    }
+
+    /// Whether a stored entry is of this port, and was heard just now, whatever flags it has.
+    #[inline(always)]
+    const fn is_of(self, word: u64) -> bool {
+        // All but the lowest bits of the time that has passed is 0.
+        self.0.wrapping_sub(word & !(0x7f << FLAGS)) & !((JUST_NOW - 1) << HEARD) == 0
+    }
+}
+
+/// What a stored entry is compared with to see whether it leads anywhere: the first moment of which none has expired.
+#[derive(Clone, Copy)]
+pub(crate) struct Fresh(u64);
+
+impl Fresh {
+    /// Entries that have been heard less than so many milliseconds ago are fresh.
+    pub(crate) const fn new(now: u64, ageing: u64) -> Self {
+        Self(((now & LAST) + 1).saturating_sub(ageing) << HEARD)
+    }
+
+    /// The port to which a stored entry leads; `None` if there is none, or if it is the bridge's own.
+    #[inline(always)]
+    fn port_of(self, word: u64) -> Option<LinkId> {
+        const OTHERS: u64 = PRESENT | (LOCAL as u64) << FLAGS;
+        let stays = word & ((STATIC | EXTERNAL) as u64) << FLAGS != 0;
+        (word & OTHERS == PRESENT && (word >= self.0 || stays)).then_some(LinkId((word & LINK) as u32))
+    }
 }
 
 #[derive(Default)]
@@ -154,8 +185,8 @@ struct Slot {
 /// The stations of a bridge.
 pub struct Fdb {
     slots: Box<[Slot]>,
-    /// Of the hash, so that nobody outside can choose addresses that collide.
-    seed: u64,
+    /// Of the hash, odd, so that nobody outside can choose addresses that collide.
+    factor: u64,
     /// Slots that are not free.
     taken: AtomicU32,
     /// Moves on whenever a station is learned or moves to another port.
@@ -180,7 +211,7 @@ impl Fdb {
         let slots = count.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
         Self {
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
-            seed: RandomState::new().hash_one(slots),
+            factor: RandomState::new().hash_one(slots) | 1,
             taken: AtomicU32::new(0),
             changes: AtomicU32::new(0),
         }
@@ -219,10 +250,9 @@ impl Fdb {
 
     #[inline(always)]
     fn place(&self, station: Station) -> usize {
-        // Twice: one product leaves addresses that follow each other near to each other.
-        let once = (station.0 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let twice = (once ^ once >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (twice >> 32) as usize
+        // One half of the product leaves addresses that follow each other near to each other.
+        let product = u128::from(station.0) * u128::from(self.factor);
+        product as usize ^ (product >> 64) as usize
     }
 
     #[inline(always)]
@@ -232,8 +262,7 @@ impl Fdb {
 
     /// The slot of a station, and how far from its first place that is, from so many places on.
     #[inline(never)]
-    fn probe_from(&self, first: usize, station: Station) -> Option<(usize, &Slot)> {
-        let place = self.place(station);
+    fn probe_from(&self, first: usize, place: usize, station: Station) -> Option<(usize, &Slot)> {
         for step in first..PROBES {
             let slot = self.at(place.wrapping_add(step))?;
             match slot.key.load(Acquire) {
@@ -248,11 +277,12 @@ impl Fdb {
     #[inline(always)]
     fn slot(&self, station: Station) -> Option<&Slot> {
         // That of most is the first.
-        let slot = self.at(self.place(station))?;
+        let place = self.place(station);
+        let slot = self.at(place)?;
         match slot.key.load(Acquire) {
             key if key == station.0 => Some(slot),
             0 => None,
-            _ => self.probe_from(1, station).map(|(_, slot)| slot),
+            _ => self.probe_from(1, place, station).map(|(_, slot)| slot),
         }
     }
 
@@ -282,15 +312,21 @@ impl Fdb {
         let Some(slot) = self.slot(station) else { return self.learn(station, link, now) };
         let word = slot.entry.load(Acquire);
         // Of most frames this is all.
-        if !heard_just_now(word, link, now) {
+        if !Hearing::new(link, now).is_of(word) {
             self.hear_again(slot, word, link, now);
         }
     }
 
-    /// Whether a station was heard at this port just now, so that [`Fdb::hear`] has nothing to do.
+    /// Whether a station was heard just now at the port where it is heard again, so that [`Fdb::hear`] has nothing to do.
     #[inline(always)]
-    pub(crate) fn was_heard(&self, station: Station, link: LinkId, now: u64) -> bool {
-        self.slot(station).is_some_and(|slot| heard_just_now(slot.entry.load(Acquire), link, now))
+    pub(crate) fn was_heard(&self, station: Station, hearing: Hearing) -> bool {
+        self.slot(station).is_some_and(|slot| hearing.is_of(slot.entry.load(Acquire)))
+    }
+
+    /// The port of another station, if that is known.
+    #[inline(always)]
+    pub(crate) fn port_of(&self, station: Station, fresh: Fresh) -> Option<LinkId> {
+        fresh.port_of(self.slot(station)?.entry.load(Acquire))
     }
 
     #[inline(never)]
@@ -365,8 +401,9 @@ impl Fdb {
 
     /// The place of a station, if it has one.
     pub fn place_of(&self, station: Station) -> Option<usize> {
-        let (step, _) = self.probe_from(0, station)?;
-        Some(self.place(station).wrapping_add(step) & (self.slots.len() - 1))
+        let place = self.place(station);
+        let (step, _) = self.probe_from(0, place, station)?;
+        Some(place.wrapping_add(step) & (self.slots.len() - 1))
     }
 
     /// All entries, each with its place, at which no other station ever is.
