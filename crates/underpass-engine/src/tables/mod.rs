@@ -100,6 +100,8 @@ pub struct Tables {
     fibs6: Slab<Lpm<u128>>,
     /// Moves on whenever a look-up of IPv6 may lead elsewhere.
     changes6: AtomicU64,
+    /// Moves on whenever one of IPv4 may, or a tunnel is another.
+    changes4: AtomicU64,
     labels: LabelTable,
     /// One: what the router is in IOAM traces.
     ioam: Slab<IoamNode>,
@@ -138,6 +140,7 @@ impl Tables {
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
             changes6: AtomicU64::new(1),
+            changes4: AtomicU64::new(0),
             labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer, arena.region()),
@@ -299,6 +302,17 @@ impl Tables {
     /// led to before is taken away until every worker has begun another burst.
     pub(crate) fn has_changed6(&self) {
         self.changes6.fetch_add(1, Ordering::Release);
+    }
+
+    /// The same of look-ups of either family, and of tunnels.
+    #[inline(always)]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes4.load(Ordering::Acquire) + self.changes6()
+    }
+
+    /// [`Self::has_changed6`] of IPv4, and of tunnels.
+    pub(crate) fn has_changed4(&self) {
+        self.changes4.fetch_add(1, Ordering::Release);
     }
 
     /// The MPLS label table.

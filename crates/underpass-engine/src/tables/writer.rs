@@ -294,6 +294,7 @@ impl Writer {
         let tunnel = tunnel.map(|tunnel| (tunnel, link.as_ref()));
         let before = tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer);
         self.record_tunnels();
+        self.tables.has_changed4();
         before
     }
 

@@ -6,9 +6,9 @@ use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::drops::DropReason;
 use crate::tables::{
-    Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL,
-    NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE,
-    TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
+    ActionId, Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED,
+    InnerProtocol, LABEL, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop,
+    StoredTunnel, TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
@@ -17,6 +17,7 @@ use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
 use crate::tunnel::outer_address::is_from_remote;
+use crate::tunnel::recent_ends::{RecentEnd, RecentEnds};
 use crate::tunnel::stations::end_of;
 use crate::worker::family::Family;
 use crate::worker::fibs::{FibList, Fibs};
@@ -39,25 +40,21 @@ const IPV4_LEN: usize = 20;
 const OVERLAY: usize = IPV4_LEN + 16;
 const BEFORE: usize = ETHERNET + OVERLAY;
 
-/// How many other ends of a network a run remembers, each at the place that the lowest bits of its number say.
-const ENDS: usize = 32;
-
 /// Frames in a row that go into a tunnel whose outer header is of this family.
 struct FrameRun<'a, A> {
+    id: TunnelId,
     tunnel: &'a StoredTunnel,
     template: &'a EncapTemplate,
     /// The tunnel's own other end, or where frames go of whose station nothing is known.
     own: Option<To<'a, A>>,
     /// Whether [`FrameRun::apply_overlay`] knows the outer header.
     overlay: bool,
-    /// Those by number where others were sent to.
-    others: [Option<(u32, To<'a, A>)>; ENDS],
     fib: Option<FibList<'a, A>>,
 }
 
 impl<'a, A: Family> FrameRun<'a, A> {
     /// `None`: it is not so simple.
-    fn new(view: &View<'a>, tunnel: &'a StoredTunnel) -> Option<Self> {
+    fn new(view: &View<'a>, (id, tunnel): (TunnelId, &'a StoredTunnel)) -> Option<Self> {
         let template = tunnel.template(InnerProtocol::Frame);
         let plain = tunnel.up
             && matches!(tunnel.config.role, TunnelRole::Device)
@@ -72,7 +69,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && usize::from(template.len) == OVERLAY
             && template.has(PORT)
             && !template.has(TOS | TTL | FRAGMENT | UDP_SUM);
-        let mut run = Self { tunnel, template, own: None, overlay, others: [None; ENDS], fib: None };
+        let mut run = Self { id, tunnel, template, own: None, overlay, fib: None };
         let own = match &tunnel.config.behind {
             None => Some(tunnel.config.remote),
             Some(behind) => {
@@ -89,11 +86,16 @@ impl<'a, A: Family> FrameRun<'a, A> {
 
     /// Where frames go that are for this end. `None`: it is not so simple.
     fn to_end(&self, view: &View<'a>, end: A) -> Option<To<'a, A>> {
-        let own = A::of_address(self.tunnel.config.remote);
-        let next_hop = match own {
-            Some(own) if own == end => view.next_hop(self.template.next_hop)?,
-            _ => next_hop(view, self.fib?.lookup(end, view.guard))?,
-        };
+        match A::of_address(self.tunnel.config.remote) {
+            Some(own) if own == end => {
+                Some(To { end, next_hop: view.next_hop(self.template.next_hop)?, sum: 0 })
+            }
+            _ => Self::known(view, self.look_up(view, end)?),
+        }
+    }
+
+    /// What leads to an end that is not the tunnel's own.
+    fn look_up(&self, view: &View<'a>, end: A) -> Option<RecentEnd<A>> {
         // RFC 1071: what is put in for the tunnel's own, as the words lie in little-endian memory.
         let half = |end: u32| {
             let [a, b, c, d] = end.to_be_bytes();
@@ -103,38 +105,56 @@ impl<'a, A: Family> FrameRun<'a, A> {
             let bits: u128 = address.into();
             bits as u32
         };
+        let own = A::of_address(self.tunnel.config.remote);
         let sum = if A::IPV6 { 0 } else { half(low(end)) + own.map_or(0, |own| half(!low(own))) };
-        Some(To { end, next_hop, sum })
+        Some(RecentEnd { end, leaf: ActionId(self.fib?.lookup(end, view.guard)?), sum })
+    }
+
+    #[inline(always)]
+    fn known(view: &View<'a>, RecentEnd { end, leaf, sum }: RecentEnd<A>) -> Option<To<'a, A>> {
+        Some(To { end, next_hop: next_hop(view, Some(leaf.0))?, sum })
     }
 
     /// Where a frame goes. `None`: it is not so simple.
     #[inline(always)]
-    fn to(&mut self, view: &View<'a>, frame: &[u8]) -> Option<To<'a, A>> {
+    fn to(&self, view: &View<'a>, ends: &mut RecentEnds, frame: &[u8]) -> Option<To<'a, A>> {
         let behind = self.tunnel.config.behind.as_ref();
         let Some((behind, number)) =
             behind.and_then(|behind| Some((behind, end_of(behind, frame, view.now)?)))
         else {
             return self.own;
         };
-        match self.others.get(number as usize % ENDS) {
-            Some(Some((known, to))) if *known == number => Some(*to),
-            _ => self.find_end(view, behind, number),
+        match ends.get(self.id, number) {
+            Some(known) => Self::known(view, known),
+            None => self.find_end(view, ends, behind, number),
         }
     }
 
+    #[cold]
     #[inline(never)]
-    fn find_end(&mut self, view: &View<'a>, behind: &Behind, number: u32) -> Option<To<'a, A>> {
-        let to = self.to_end(view, A::of_address(behind.ends.address(number)?)?)?;
-        *self.others.get_mut(number as usize % ENDS)? = Some((number, to));
-        Some(to)
+    fn find_end(
+        &self,
+        view: &View<'a>,
+        ends: &mut RecentEnds,
+        behind: &Behind,
+        number: u32,
+    ) -> Option<To<'a, A>> {
+        let end = A::of_address(behind.ends.address(number)?)?;
+        if A::of_address(self.tunnel.config.remote) == Some(end) {
+            return self.to_end(view, end);
+        }
+        let found = self.look_up(view, end)?;
+        ends.put(self.id, number, found);
+        Self::known(view, found)
     }
 
     /// Puts the outer header of most networks before a frame without tags: UDP over IPv4, of which nothing but the ECN is that of the
     /// packet inside. `None`: [`FrameRun::apply`] decides, and the frame is as it was.
     #[inline(always)]
     fn apply_overlay(
-        &mut self,
+        &self,
         view: &View<'a>,
+        ends: &mut RecentEnds,
         packet: &mut Packet,
         identification: u16,
     ) -> Option<(FastVerdict, usize)> {
@@ -147,7 +167,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
             ethernet::IPV6 => first << 4 | second >> 4,
             _ => return None,
         };
-        let To { end, next_hop, sum } = self.to(view, frame)?;
+        let To { end, next_hop, sum } = self.to(view, ends, frame)?;
         let len = frame.len();
         let mac = addresses(next_hop, OVERLAY + len)?;
         let total = u16::try_from(OVERLAY + len).ok()?;
@@ -174,8 +194,9 @@ impl<'a, A: Family> FrameRun<'a, A> {
     /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
     #[inline(never)]
     fn apply(
-        &mut self,
+        &self,
         view: &View<'a>,
+        ends: &mut RecentEnds,
         packet: &mut Packet,
         identification: u16,
     ) -> Option<(FastVerdict, usize)> {
@@ -183,7 +204,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         if packet.has_offload() {
             return None;
         }
-        let To { end, next_hop, sum } = self.to(view, packet.bytes())?;
+        let To { end, next_hop, sum } = self.to(view, ends, packet.bytes())?;
         let len = packet.len();
         let header = usize::from(template.len);
         let outer_len = header + len;
@@ -275,13 +296,15 @@ fn run<'a, const COUNT: bool, T: Trace, A: Family>(
     frames: &mut Burst,
     trace: &mut T,
 ) {
-    let mut run = FrameRun::<A>::new(view, tunnel).filter(|_| !T::WATCHES);
+    let run = FrameRun::<A>::new(view, (id, tunnel)).filter(|_| !T::WATCHES);
+    let mut ends = std::mem::take(&mut path.recent_ends);
+    ends.begin(view.tables);
     let (mut packets, mut bytes) = (0, 0);
     for mut frame in frames.drain(..) {
         let identification = path.identification.wrapping_add(1);
-        let applied = run.as_mut().and_then(|run| {
-            let applied = run.apply_overlay(view, &mut frame, identification);
-            applied.or_else(|| run.apply(view, &mut frame, identification))
+        let applied = run.as_ref().and_then(|run| {
+            let applied = run.apply_overlay(view, &mut ends, &mut frame, identification);
+            applied.or_else(|| run.apply(view, &mut ends, &mut frame, identification))
         });
         match applied {
             Some((out, len)) => {
@@ -292,6 +315,7 @@ fn run<'a, const COUNT: bool, T: Trace, A: Family>(
             None => send_frame_alone(path, view, (id, tunnel, unrouted), frame, trace),
         }
     }
+    path.recent_ends = ends;
     path.counters.add_crossed(tunnel.link, Direction::Transmit, packets, bytes);
     path.totals.buffer_moves_avoided += packets;
 }

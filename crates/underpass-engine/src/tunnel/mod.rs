@@ -19,6 +19,7 @@ pub(crate) mod outer;
 pub(crate) mod outer_address;
 pub(crate) mod outer_fast;
 pub(crate) mod path_mtu;
+pub(crate) mod recent_ends;
 pub(crate) mod relay;
 mod stations;
 pub(crate) mod too_long;

@@ -14,6 +14,7 @@ use crate::mpls::MPLS;
 use crate::path::reassembly::Reassembly;
 use crate::tables::{LookupId, Reader, Tables, TunnelId};
 use crate::trace::{Event, Trace};
+use crate::tunnel::recent_ends::RecentEnds;
 use crate::worker::drop_log::DropLog;
 use crate::worker::hook::state::Hooks;
 use crate::worker::keeper::Keeper;
@@ -68,6 +69,8 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) hooks: Hooks,
     /// Look-ups that were made lately; while a burst is taken in, they are with its tables.
     pub(crate) recent: Recent,
+    /// Other ends of networks; while frames go to some, they are with these.
+    pub(crate) recent_ends: RecentEnds,
     /// Frames that wait to go into a tunnel.
     pub(crate) into_tunnel: IntoTunnel,
     /// How many links above each other the burst has come in by.
@@ -128,6 +131,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             identification: (reader.number() as u16) << 13,
             hooks: Hooks::default(),
             recent: Recent::new(),
+            recent_ends: RecentEnds::new(),
             into_tunnel: IntoTunnel::default(),
             levels: 0,
             ascents: 0,

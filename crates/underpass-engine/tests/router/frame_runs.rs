@@ -4,18 +4,19 @@
 //! port 4 → bridge → tunnel → port 0 … port 0 → tunnel → bridge → port 4
 //! ```
 
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
-use underpass_engine::tables::{Bridge, Link, LinkId, Tunnel, TunnelKind};
+use underpass_engine::tables::{Action, Behind, Bridge, Link, LinkId, Tunnel, TunnelKind};
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
 use super::lab::{Lab, MACS, PEERS, Watcher, bridge_port, ip4, ip6, udp};
-use super::pair::{DEVICE, Pair, every, srv6l2};
+use super::pair::{self, DEVICE, Pair, every, srv6l2};
 
 static KINDS: LazyLock<Vec<Tunnel>> = LazyLock::new(|| {
     let of_frames = every().into_iter().filter(|tunnel| tunnel.kind.carries_frames());
@@ -26,8 +27,8 @@ const BRIDGE: [u8; 6] = [2, 0xbb, 0, 0, 0, 1];
 const CUSTOMER: PortId = PortId(4);
 const WIRE: PortId = PortId(0);
 
-/// Makes the tunnel of a router and a customer's port those of a bridge.
-fn bridge(lab: &mut Lab, device: LinkId) {
+/// Makes the tunnel of a router and a customer's port those of a bridge, of which these are the stations.
+fn bridge(lab: &mut Lab, device: LinkId) -> Arc<Fdb> {
     let inside = Link { ifindex: 20, port: Some(PortId(8)), mac: BRIDGE, ..lab.link(1) };
     let bridge = lab.writer.add_link(inside.clone());
     let port = Some(Box::new(bridge_port(bridge)));
@@ -39,8 +40,9 @@ fn bridge(lab: &mut Lab, device: LinkId) {
     lab.writer.set_link(device, tunnel);
     let (ports, fdb) = ([own, device].into(), Arc::new(Fdb::default()));
     fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
-    let table = Bridge { ports, fdb, ageing: 300_000, group_forward: 0, filters: None };
+    let table = Bridge { ports, fdb: Arc::clone(&fdb), ageing: 300_000, group_forward: 0, filters: None };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
+    fdb
 }
 
 /// What leaves by the wires and by the customer's port of frames that come in, in the order in which it leaves by each.
@@ -170,6 +172,63 @@ proptest! {
         }
         prop_assert_eq!(counts(&pairs[0]), counts(&pairs[1]));
         pairs.iter_mut().for_each(Pair::assert_accounted);
+    }
+}
+
+/// Whatever changes, the next frames go where it says: routes, what they lead to, the other ends, the tunnel.
+#[test]
+fn frames_go_where_the_tables_say_now() {
+    for kind in [TunnelKind::Vxlan, TunnelKind::Vxlan6, TunnelKind::Srv6L2] {
+        let ends: [IpAddr; 2] = match kind.is_over_ipv6() {
+            false => [[10, 77, 0, 1], [10, 77, 0, 2]].map(IpAddr::from),
+            true => ["fc00:2::d1", "fc00:2::d2"].map(|end| end.parse().unwrap()),
+        };
+        let mut lab = Lab::new();
+        let (device, tunnel) = pair::device(&mut lab, kind, 0);
+        let stations = bridge(&mut lab, device);
+        let lookup = lab.lookup;
+        let behind = |order: [IpAddr; 2]| {
+            let behind = Behind { others: [].into(), learns: false, ..pair::behind(ends[0], lookup) };
+            let [number, _] = order.map(|end| behind.ends.number(end).unwrap());
+            behind
+                .stations
+                .set(Station::new(station(1), 0), Entry { link: LinkId(number), flags: STATIC, heard: 0 });
+            Some(behind)
+        };
+        let through = |order| Tunnel { behind: behind(order), ..tunnel.clone() };
+        let other = [ends[1], ends[0]];
+        let id = lab.writer.add_tunnel(through(ends));
+        stations.set(Station::new(station(1), 0), Entry { link: device, flags: STATIC, heard: 0 });
+        let next_hops = lab.next_hops;
+        let [first, second] = next_hops.map(|next_hop| lab.writer.add_action(Action::Forward(next_hop)));
+        let route = |lab: &mut Lab, len, action| match ends[0] {
+            IpAddr::V4(end) => lab.writer.insert4(lab.fib4, end, len, action),
+            IpAddr::V6(end) => lab.writer.insert6(lab.fib6, end, len, action),
+        };
+        let frame = [&station(1)[..], &station(2), &[0x88, 0xb5], &[7; 60]].concat();
+        let step = |lab: &mut Lab, what: &str, port: u16, end: IpAddr| {
+            let sent = send(lab, CUSTOMER, &vec![frame.clone(); 3], false);
+            let to = |frame: &[u8]| match end {
+                IpAddr::V4(end) => frame[30..34] == end.octets(),
+                IpAddr::V6(end) => frame[38..54] == end.octets(),
+            };
+            let fine = sent.len() == 3 && sent.iter().all(|(by, frame)| *by == port && to(frame));
+            assert!(fine, "{kind:?}, {what}: {:?}, {:?}", hex(&sent), lab.drops());
+        };
+        route(&mut lab, 24, first);
+        step(&mut lab, "a route", 0, ends[0]);
+        route(&mut lab, 24, second);
+        step(&mut lab, "another", 1, ends[0]);
+        lab.writer.set_action(second, Action::Forward(next_hops[0]));
+        step(&mut lab, "another action", 0, ends[0]);
+        lab.writer.set_tunnel(id, through(other));
+        step(&mut lab, "other ends", 0, ends[1]);
+        lab.writer.remove_tunnel(id);
+        let again = lab.writer.add_tunnel(through(ends));
+        step(&mut lab, "another tunnel", 0, ends[0]);
+        lab.writer.set_tunnel(again, Tunnel { remote: ends[0], ..through(ends) });
+        step(&mut lab, "the end is its own", 0, ends[0]);
+        lab.assert_accounted();
     }
 }
 

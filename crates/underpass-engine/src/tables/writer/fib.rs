@@ -20,6 +20,7 @@ impl Writer {
         let Some(fib) = self.tables.fibs4.peek(id.0, &self.retirer) else { return };
         let blocks = fib.blocks();
         self.tables.fibs4.replace(id.0, None, &mut self.retirer);
+        self.tables.has_changed4();
         blocks.into_iter().for_each(|(block, words)| self.arena.release(block, words, &self.retirer));
         self.fibs4.give(id.0, &self.retirer);
     }
@@ -79,6 +80,7 @@ impl Writer {
         let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
         let before = edit.insert(prefix.to_bits(), len, action.0).map(ActionId);
+        self.tables.has_changed4();
         self.follow_programs();
         before
     }
@@ -88,6 +90,7 @@ impl Writer {
         let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
         let before = edit.remove(prefix.to_bits(), len).map(ActionId);
+        self.tables.has_changed4();
         self.follow_programs();
         before
     }
