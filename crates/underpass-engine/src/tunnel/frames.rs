@@ -35,10 +35,9 @@ struct To<'a, A> {
     sum: u32,
 }
 
-/// Lengths of what VXLANs and Geneve devices put before a frame over IPv4: the IP header, and all; and with the Ethernet header.
+/// Lengths of what VXLANs and Geneve devices put before a frame over IPv4: the IP header, and all.
 const IPV4_LEN: usize = 20;
 const OVERLAY: usize = IPV4_LEN + 16;
-const BEFORE: usize = ETHERNET + OVERLAY;
 
 /// Frames in a row that go into a tunnel whose outer header is of this family.
 struct FrameRun<'a, A> {
@@ -47,8 +46,8 @@ struct FrameRun<'a, A> {
     template: &'a EncapTemplate,
     /// The tunnel's own other end, or where frames go of whose station nothing is known.
     own: Option<To<'a, A>>,
-    /// Whether [`FrameRun::apply_overlay`] knows the outer header.
-    overlay: bool,
+    /// Whether [`FrameRun::apply_overlay`] or [`FrameRun::apply_segment`] knows the outer header.
+    plain: bool,
     fib: Option<FibList<'a, A>>,
 }
 
@@ -64,12 +63,13 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && !view.tables.reads_input()
             && !view.tables.tunnels().exceptions.any();
         plain.then_some(())?;
-        let overlay = !A::IPV6
-            && usize::from(template.udp) == IPV4_LEN
-            && usize::from(template.len) == OVERLAY
-            && template.has(PORT)
-            && !template.has(TOS | TTL | FRAGMENT | UDP_SUM);
-        let mut run = Self { id, tunnel, template, own: None, overlay, fib: None };
+        let [header, udp] = if A::IPV6 { [FIXED6, 0] } else { [OVERLAY, IPV4_LEN] };
+        let by_flow = if A::IPV6 { HASH_LABEL } else { PORT };
+        let plain = tunnel.kind.is_overlay()
+            && [template.len, template.udp].map(usize::from) == [header, udp]
+            && template.has(by_flow)
+            && !template.has(TOS | TTL | FRAGMENT | LABEL | UDP_SUM);
+        let mut run = Self { id, tunnel, template, own: None, plain, fib: None };
         let own = match &tunnel.config.behind {
             None => Some(tunnel.config.remote),
             Some(behind) => {
@@ -148,6 +148,20 @@ impl<'a, A: Family> FrameRun<'a, A> {
         Self::known(view, found)
     }
 
+    /// The TOS of the packet in a frame without tags, of which the outer header has the ECN. `None`: [`FrameRun::apply`] decides.
+    #[inline(always)]
+    fn plain_tos(&self, packet: &Packet) -> Option<u8> {
+        let frame = packet.bytes();
+        // As long as a header of IPv6.
+        let &[.., high, low, first, second] = frame.first_chunk::<{ ETHERNET + 2 }>()?;
+        match u16::from_be_bytes([high, low]) {
+            _ if !self.plain || frame.len() < ETHERNET + FIXED6 || packet.has_offload() => None,
+            ethernet::IPV4 => Some(second),
+            ethernet::IPV6 => Some(first << 4 | second >> 4),
+            _ => None,
+        }
+    }
+
     /// Puts the outer header of most networks before a frame without tags: UDP over IPv4, of which nothing but the ECN is that of the
     /// packet inside. `None`: [`FrameRun::apply`] decides, and the frame is as it was.
     #[inline(always)]
@@ -158,15 +172,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
         packet: &mut Packet,
         identification: u16,
     ) -> Option<(FastVerdict, usize)> {
+        let inner_tos = self.plain_tos(packet)?;
         let frame = packet.bytes();
-        // As long as a header of IPv6.
-        let &[.., high, low, first, second] = frame.first_chunk::<{ ETHERNET + 2 }>()?;
-        let inner_tos = match u16::from_be_bytes([high, low]) {
-            _ if !self.overlay || frame.len() < ETHERNET + FIXED6 || packet.has_offload() => return None,
-            ethernet::IPV4 => second,
-            ethernet::IPV6 => first << 4 | second >> 4,
-            _ => return None,
-        };
         let To { end, next_hop, sum } = self.to(view, ends, frame)?;
         let len = frame.len();
         let mac = addresses(next_hop, OVERLAY + len)?;
@@ -174,7 +181,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let template = self.template;
         let prepared: &[u8; OVERLAY] = template.bytes.last_chunk()?;
         let port = source_port(frame.get(ETHERNET..)?, false, template.ports);
-        let header: &mut [u8; BEFORE] = packet.push(BEFORE).ok()?.first_chunk_mut()?;
+        let header: &mut [u8; ETHERNET + OVERLAY] =
+            packet.push(ETHERNET + OVERLAY).ok()?.first_chunk_mut()?;
         let (head, outer) = header.split_first_chunk_mut::<ETHERNET>()?;
         write_header(head, mac, ethernet::IPV4);
         outer.copy_from_slice(prepared);
@@ -188,7 +196,36 @@ impl<'a, A: Family> FrameRun<'a, A> {
             0,
         ];
         write_ipv4(outer.first_chunk_mut()?, *prepared.first_chunk()?, u32::from(template.sum) + sum, own);
-        Some(((next_hop.port, (BEFORE + len) as u32), len - ETHERNET))
+        Some(((next_hop.port, (ETHERNET + OVERLAY + len) as u32), len - ETHERNET))
+    }
+
+    /// The same of a header of IPv6 alone, with the label of the flow: what a frame for a SID gets.
+    #[inline(always)]
+    fn apply_segment(
+        &self,
+        view: &View<'a>,
+        ends: &mut RecentEnds,
+        packet: &mut Packet,
+    ) -> Option<(FastVerdict, usize)> {
+        let inner_tos = self.plain_tos(packet)?;
+        let frame = packet.bytes();
+        let To { end, next_hop, .. } = self.to(view, ends, frame)?;
+        let len = frame.len();
+        let mac = addresses(next_hop, FIXED6 + len)?;
+        let payload = u16::try_from(len).ok()?;
+        let template = self.template;
+        let prepared: &[u8; FIXED6] = template.bytes.last_chunk()?;
+        let label = flow_label(frame.get(ETHERNET..)?, false);
+        let class = if template.has(NO_ECN) { template.tos } else { ecn_outside(template.tos, inner_tos) };
+        let header: &mut [u8; ETHERNET + FIXED6] = packet.push(ETHERNET + FIXED6).ok()?.first_chunk_mut()?;
+        let (head, outer) = header.split_first_chunk_mut::<ETHERNET>()?;
+        write_header(head, mac, ethernet::IPV6);
+        outer.copy_from_slice(prepared);
+        let word = 6 << 28 | u32::from(class) << 20 | label;
+        outer.get_mut(..4)?.copy_from_slice(&word.to_be_bytes());
+        outer.get_mut(4..6)?.copy_from_slice(&payload.to_be_bytes());
+        end.write(outer.get_mut(24..40)?);
+        Some(((next_hop.port, (ETHERNET + FIXED6 + len) as u32), len - ETHERNET))
     }
 
     /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
@@ -303,7 +340,10 @@ fn run<'a, const COUNT: bool, T: Trace, A: Family>(
     for mut frame in frames.drain(..) {
         let identification = path.identification.wrapping_add(1);
         let applied = run.as_ref().and_then(|run| {
-            let applied = run.apply_overlay(view, &mut ends, &mut frame, identification);
+            let applied = match A::IPV6 {
+                false => run.apply_overlay(view, &mut ends, &mut frame, identification),
+                true => run.apply_segment(view, &mut ends, &mut frame),
+            };
             applied.or_else(|| run.apply(view, &mut ends, &mut frame, identification))
         });
         match applied {
