@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, before, changed, counts_more, error, inputs, only, pair, purpose, tried
+from .common import OWN, before, changed, counts_more, error, inputs, more_hits, only, pair, purpose, tried
 
 
 @purpose("A mirrored packet is sent as it was")
@@ -312,6 +312,11 @@ def no_room_counted(case, facts, difference, here):
         to = any(f"mirred egress mirror dev {difference.more['link']}" in line or f"mirred egress redirect dev {difference.more['link']}" in line for line in facts.lines)
         # The packet, and its copy.
         return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= 2 * dropped
+    if difference.kind == "shows tc -s: filter parent" and len(difference.linux) == len(difference.ours):
+        # The filters of such a device's qdisc.
+        more = [one for lines in zip(difference.linux, difference.ours) for one in more_hits(*lines) or [-1]]
+        classifies = any(f"filter add dev {name} parent " in line for name in at for line in facts.lines)
+        return classifies and any(more) and all(0 <= one <= dropped for one in more)
     both = [list(lines) for lines in (difference.linux, difference.ours)]
     direct = [re.match(r"(qdisc htb .* direct_packets_stat )(\d+)( direct_qlen \d+)\s*$", lines[0]) if len(lines) == 2 else None for lines in both]
     if None not in direct and direct[0].group(1, 3) == direct[1].group(1, 3):
