@@ -177,7 +177,7 @@ def goes_on(packets):
     """The lengths that a filter may count of packets, layers from an IP header on, that Linux forwards, or of errors about them:
     for each, what it may be with an Ethernet header and without, and with a label."""
     for layers in packets:
-        name, values = layers[0]
+        name, values = layers[0] if layers else ("nothing", {})
         if name not in ("ip4", "ip6"):
             continue
         size = values["len"] + (40 if name == "ip6" else 0)
@@ -211,7 +211,7 @@ def lost_elsewhere(difference, packets):
 
 def more_hits(line, other):
     """By how much the numbers of hits differ in two lines that say the same else; none if they do not."""
-    hit = re.compile(r"((?:rule hit|direct_packets_stat|success) )(\d+)")
+    hit = re.compile(r"((?:rule hit|direct_packets_stat|success|lended:|borrowed:) )(\d+)")
     if hit.sub(r"\1", line) != hit.sub(r"\1", other):
         return []
     return [int(x[2]) - int(y[2]) for x, y in zip(hit.finditer(line), hit.finditer(other))]

@@ -262,6 +262,21 @@ def asked(case, facts, difference, here):
 
 
 @purpose("The router answers for itself")
+def waits_behind_message(case, facts, difference, here):
+    # The sender hears at once that a neighbour does not answer: at a port with a rate other packets wait then, or find others there.
+    at = re.match(r"(?:qdisc|class) (?:htb|tbf) (?:.* dev p(\d) )?", difference.what + " ")
+    sent = [re.fullmatch(r"(\s*Sent )(\d+)( bytes )(\d+)( pkt \(dropped \d+), overlimits (\d+)( requeues 0\)\s*)", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or not here["drops"].get("neighbour-unresolved"):
+        return False
+    if abs(int(sent[0][6]) - int(sent[1][6])) > int(sent[1][4]):
+        return False
+    # All else is as without what Linux asks.
+    alike = ["".join(one.group(1, 2, 3, 4, 5, 7)) for one in sent]
+    asked = [size for port, size in here["noise"] if at[1] is None or f"{port}" == at[1]]
+    return alike[0] == alike[1] or more_by(compare.Difference(difference.kind, difference.what, alike[:1], alike[1:], **difference.more), asked)
+
+
+@purpose("The router answers for itself")
 def asked_into_tunnel(case, facts, difference, here):
     # A port's filter sends what Linux asks there into a tunnel of packets, whose filters count it. So it does with redirects.
     at = re.search(r" dev (tun\d) ", difference.what + " ")
