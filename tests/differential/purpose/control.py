@@ -176,7 +176,7 @@ def goes_on_from_ifb(case, facts, difference, here):
 
 @purpose("What comes back from an ifb is not classified again")
 def classified_twice(case, facts, difference, here):
-    at = re.match(r"qdisc clsact ffff: dev (p\d) ", difference.what)
+    at = re.match(r"qdisc clsact ffff: dev (p\d|tun\d) ", difference.what)
     sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
     if not at or None in sent or sent[0][3] != sent[1][3]:
         return False

@@ -424,12 +424,20 @@ def other_frames(case):
 
 @purpose("Frames for other stations stay in ip6gretap")
 def counted_by_frequency(case, facts, difference, here):
-    # What Linux forwards of them a route with `freq` counts, so that other packets get its trace.
-    a, b = pair(difference)
-    names = [[name for name, _ in describe.layers(frame)[1:3]] for frame in (a, b)] if a else []
-    if sorted(one[:2].count("hbh") for one in names) != [0, 1] or dict(describe.layers(a))["ip6"]["dst"] != dict(describe.layers(b))["ip6"]["dst"]:
+    # What Linux forwards of them a route with `freq` counts, so that other packets get its trace, or are lost on the way to the
+    # other end of it, of which the sender hears here.
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if len(sides[0]) > 1 or len(sides[1]) > 1 or not sides[0] + sides[1]:
         return False
-    by = {line for net, line in facts.routes if "encap ioam6 freq" in line and ipaddress.ip_address(dict(describe.layers(a))["ip6"]["dst"]) in net}
+    traced, goals = [], set()
+    for frame in sides[0] + sides[1]:
+        told = error(frame)
+        traced.append(bool(told) or [name for name, _ in describe.layers(frame)[1:3]] == ["ip6", "hbh"])
+        goals.add((told[3] if told else describe.layers(frame)[1:])[0][1].get("dst"))
+    tunnelled = any("encap ioam6 freq" in line and " tundst " in line for line in facts.lines)
+    if sorted(traced) != [False, True] and not (tunnelled and len(traced) == 1):
+        return False
+    by = {line for net, line in facts.routes if "encap ioam6 freq" in line and all(goal and ipaddress.ip_address(goal) in net for goal in goals)}
     others = [values["dst"] for inside in other_frames(case) for name, values in inside[1:2] if name == "ip6"]
     return any(ipaddress.ip_address(to) in net for net, line in facts.routes if line in by for to in others)
 
