@@ -452,10 +452,11 @@ def lost_from_others(case, facts, difference, here):
 def truncated_into_tunnel(case, facts, difference, here):
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
-    if not told or told[:3] != (6, 2, 0):
+    if not told or told[:3] not in ((6, 2, 0), (4, 3, 4)):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    cut = any(frame[12:14] == b"\x86\xdd" and len(frame) - 54 < told[3][0][1]["len"] and frame[22:54] == address_pair(told[3][0][1]) for frame in came)
+    kind, before, ends = (b"\x86\xdd", 54, slice(22, 54)) if told[0] == 6 else (b"\x08\0", 14, slice(26, 34))
+    cut = any(frame[12:14] == kind and len(frame) - before < told[3][0][1]["len"] and frame[ends] == address_pair(told[3][0][1]) for frame in came)
     return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in facts.tunnels for line in facts.lines)
 
 

@@ -207,6 +207,25 @@ Case(
     ],
     expect={},
 )
+Case(
+    "ip/ipv6-hop-limit-cut-off",
+    "Hop limit 1 of what may be an ICMPv6 error, as nothing is where its type would be: of which the sender hears.",
+    BASE,
+    [
+        (f"{what}, {name}", ether(ip6(hlim=1, nh=number) / Raw(head)))
+        for name, following in [("of ICMPv6", 58), ("of UDP", 17), ("of destination options", 60)]
+        for what, number, head in [
+            ("a routing header beyond the end", 43, bytes([following, 38, 4, 0]) + bytes(20)),
+            ("destination options beyond the end", 60, bytes([following, 1, 1, 4]) + bytes(4)),
+            ("an authentication header beyond the end", 51, bytes([following, 40]) + bytes(14)),
+            ("an authentication header with nothing behind it", 51, bytes([following, 2]) + bytes(14)),
+            ("a routing header behind the first fragment", 44, bytes([43, 0, 0, 1, 0, 0, 0, 7, following, 38, 4, 0]) + bytes(20)),
+            ("the first fragment with nothing in it", 44, bytes([following, 0, 0, 1, 0, 0, 0, 7])),
+            ("a fragment header that is cut off", 44, bytes([following, 0, 0, 0])),
+            ("one byte of a routing header", 43, bytes([following])),
+        ]
+    ],
+)
 TYPES = BASE + [
     "ip route add blackhole 203.0.114.0/24",
     "ip route add unreachable 203.0.115.0/24",

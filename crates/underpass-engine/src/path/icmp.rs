@@ -268,11 +268,7 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
             let view = ipv6::View::parse(packet).ok()?;
             let header = view.header;
             let source = header.source();
-            let error = Extensions::new(&view).upper().is_ok_and(|upper| {
-                upper.protocol == protocol::ICMPV6
-                    && upper.fragment_offset == 0
-                    && packet.get(upper.offset).is_none_or(|kind| *kind < 128)
-            });
+            let error = is_error6(packet, &view);
             let multicast = header.destination().is_multicast();
             (!error && !multicast && !source.is_unspecified() && !source.is_multicast())
                 .then_some(source.into())
@@ -290,6 +286,32 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
         }
         _ => None,
     }
+}
+
+/// Whether an IPv6 packet is an ICMPv6 error, or may be one, as what says so is not there. Linux: `is_ineligible`.
+fn is_error6(packet: &[u8], view: &ipv6::View<'_>) -> bool {
+    let (mut walk, mut in_parts) = (Extensions::new(view), false);
+    let whole = walk.by_ref().all(|extension| match extension {
+        Ok(extension) => {
+            in_parts |= extension.fragment().is_some_and(|fragment| fragment.more_fragments());
+            true
+        }
+        Err(_) => false,
+    });
+    let last = walk.ahead();
+    if !whole {
+        // To Linux what a header names that goes on after the end of the packet is behind it, where nothing is.
+        // Of a fragment header it reads the offset first.
+        return !in_parts
+            && match packet.get(last.offset..).unwrap_or_default() {
+                [protocol::ICMPV6, _, 0, 0, ..] => true,
+                [protocol::ICMPV6, _, ..] => last.protocol != protocol::FRAGMENT,
+                _ => false,
+            };
+    }
+    last.protocol == protocol::ICMPV6
+        && last.fragment_offset == 0
+        && packet.get(last.offset).map_or(!in_parts, |kind| *kind < 128)
 }
 
 /// The routing instance that a packet came in by, or that its label has led it into.
