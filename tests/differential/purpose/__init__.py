@@ -30,7 +30,9 @@ def parts(difference, errors):
     for a in there:
         b = next((b for b in here if describe.chain(b) == describe.chain(a)), None)
         if b is None and errors and (told := error(a)):
-            b = next((b for b in here if (other := error(b)) and other[0] == told[0] and other[3][0][1]["src"] == told[3][0][1]["src"]), None)
+            others = [b for b in here if (other := error(b)) and other[0] == told[0] and other[3][0][1]["src"] == told[3][0][1]["src"]]
+            # About that packet, if several hear of some.
+            b = max(others, key=lambda b: sum(x == y for x, y in zip(told[3], error(b)[3])), default=None)
         if b is not None:
             here.remove(b)
         found.append(([a], [] if b is None else [b]))

@@ -68,8 +68,10 @@ def changed_in_place(case, facts, difference, here):
 @purpose("A mirrored packet is sent as it was")
 def shifted_in_place(case, facts, difference, here):
     # Or goes on, or is told of, with the destination that a SID has given the other of the two.
-    a = difference.more.get("there")
-    if not a or len(a) != 1 or difference.more.get("here") or not any("mirred ingress mirror" in line for line in facts.lines):
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(a) != 1 or not any("mirred ingress mirror" in line for line in facts.lines):
+        return False
+    if b and (len(b) > 1 or (changed(a[0], b[0]) or {"no"}) - OWN != {"ip6.dst"}):
         return False
     told = error(a[0])
     outer = told[3][0][1] if told else next((values for name, values in describe.layers(a[0])[1:2] if name == "ip6"), None)

@@ -1041,6 +1041,20 @@ for name, what, before in [
         ],
     )
 Case(
+    "tunnel/ip6gretap/external-beside",
+    "An external ip6gretap takes the frames that no ip6gre has the ends and the key of.",
+    tunnel("ip6gretap", "external", "", before=[f"ip link add tun2 type ip6gre {ENDS6} key 5", "ip link set tun2 addrgenmode none", "ip link set tun2 up"]),
+    [
+        (label, "p1", Ether(dst=P1, src=N1) / IPv6(src=source, dst="2001:db8:2::1", nh=47) / Raw(head + b"\0\0\0" + bytes([key]) if key else head) / Ether(dst=MAC, src=FAR_MAC) / ip4(IN4) / udp())
+        for label, source, head, key in [
+            ("without a key", "2001:db8:2::2", b"\0\0\x65\x58", 0),
+            ("its key", "2001:db8:2::2", b"\x20\0\x65\x58", 5),
+            ("another key", "2001:db8:2::2", b"\x20\0\x65\x58", 6),
+            ("its key, from another", "2001:db8:2::3", b"\x20\0\x65\x58", 5),
+        ]
+    ],
+)
+Case(
     "tunnel/ip6tnl/vrf-rules",
     "ip6tnl: what comes in by a VRF, for an address outside of it, whatever rules there are",
     tunnel("ip6tnl", "mode any")

@@ -106,7 +106,17 @@ pub(crate) fn find<'a>(
         };
         // Frames that no Ethernet device waits for are the other's, which has no use for them.
         let other = if over6 { TunnelKind::Ip6gre } else { TunnelKind::Gre };
-        let found = look(kind, header.key).or_else(|| frames.then(|| look(other, header.key)).flatten());
+        let has_ends = |tunnel: &&StoredTunnel| {
+            !matches!(tunnel.config.role, TunnelRole::External | TunnelRole::Fallback)
+        };
+        let found = match (look(kind, header.key), frames) {
+            // Linux: `ip6gre_tunnel_lookup`, for which one that has these ends comes before one that has none.
+            (Some(found), true) if over6 && !has_ends(&found) => {
+                look(other, header.key).filter(has_ends).or(Some(found))
+            }
+            (None, true) => look(other, header.key),
+            (found, _) => found,
+        };
         // An `external` ip6gretap takes what no other device does for a frame, whatever it is.
         let any_frame =
             (over6 && !frames && found.is_none_or(|found| found.config.role == TunnelRole::Fallback))
