@@ -156,6 +156,16 @@ def sid_counts(difference):
     return [(one[1], int(one[3]), int(one[5])) for one in both]
 
 
+def by_program(difference, facts, told):
+    """The outer headers of packets from whom an error is told to that came to a SID whose program, `steer.c`, does End.B6.Encaps
+    with them: by the tag in the SRH."""
+    for layers in inputs(difference):
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        if outer and routing and "End.BPF" in facts.sids.get(outer["dst"], "") and outer["src"] == told[3][0][1]["src"]:
+            if int(routing["data"][4:8] or "0", 16) in (26, 27, 29):
+                yield outer
+
+
 def segments(routing):
     """The addresses that an SRH lists."""
     data = bytes.fromhex(routing["data"])[4:]

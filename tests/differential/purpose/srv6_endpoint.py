@@ -6,7 +6,7 @@ import re
 
 import describe
 
-from .common import OWN, address_pair, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, tried
+from .common import OWN, address_pair, by_program, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, tried
 
 
 @purpose("An SRH behind hop-by-hop options leaves whole from addresses that are no SIDs")
@@ -447,9 +447,4 @@ def behind_program(case, facts, difference, here):
     told = frame and error(frame)
     if not told or told[:3] != (6, 3, 0) or told[3][0][1]["hops"] > 1:
         return False
-    for layers in inputs(difference):
-        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
-        if outer and routing and "End.BPF" in facts.sids.get(outer["dst"], "") and (outer["src"], outer["hops"]) == (told[3][0][1]["src"], told[3][0][1]["hops"]):
-            if int(routing["data"][4:8] or "0", 16) in (26, 27, 29):
-                return True
-    return False
+    return any(outer["hops"] == told[3][0][1]["hops"] for outer in by_program(difference, facts, told))

@@ -7,7 +7,7 @@ import re
 import compare
 import describe
 
-from .common import before, error, inputs, only, pair, purpose, quotes_more, segments, sid_counts, tried
+from .common import before, by_program, error, inputs, only, pair, purpose, quotes_more, segments, sid_counts, tried
 
 
 def visited(case, difference):
@@ -34,6 +34,8 @@ def headend(case, facts, difference, here):
     # Also by way of the segments of an End.B6.
     came += [to for sid in came for to in re.findall(r"(?<=segs )\S+", facts.sids.get(sid, "")) for to in to.split(",")]
     if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(to, "") for to in came):
+        return True
+    if told[:3] == (6, 2, 0) and any(by_program(difference, facts, told)):
         return True
     # By an RPL source route, to a next address that leads there.
     routing = next((values for name, values in told[3] if name == "routing" and values["type"] == 3), {"data": ""})
