@@ -249,15 +249,16 @@ def tried_more_often(case, facts, difference, here):
 @purpose("A qdisc counts a packet as long as it is when it comes")
 def edited(case, facts, difference, here):
     # By four bytes for each label that an action at egress of the same device has put on or taken off.
-    at = re.match(r"(?:qdisc|class) .* dev (\S+) ", difference.what + " ")
+    # Of a class it is not shown which that is.
+    at = re.match(r"(?:qdisc .* dev (\S+) |class )", difference.what + " ")
     sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
     if not at or "clsact" in difference.what or None in sent or sent[0][3] != sent[1][3]:
         return False
     # With the requests for neighbours, which no label is put on.
-    asked = [size for port, size in here["noise"] if f"p{port}" == at[1]] if sent[0][2] != sent[1][2] else []
+    asked = [size for port, size in here["noise"] if at[1] in (None, f"p{port}")] if sent[0][2] != sent[1][2] else []
     if int(sent[0][2]) - len(asked) != int(sent[1][2]):
         return False
-    edits = [line for line in facts.lines if f"filter add dev {at[1]} egress " in line and re.search(r"action mpls (push|pop)", line)]
+    edits = [line for line in facts.lines if f"filter add dev {at[1] or ''}" in line and " egress " in line and re.search(r"action mpls (push|pop)", line)]
     more = abs(int(sent[0][1]) - sum(asked) - int(sent[1][1]))
     return bool(edits) and more % 4 == 0 and more <= 4 * len(edits) * int(sent[0][2])
 
