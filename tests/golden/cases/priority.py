@@ -174,6 +174,20 @@ for name, route, label in [
         links=False,
     )
 Case(
+    "qos/priority/mpls-vrf",
+    "IPv4 out of a label into a VRF: the one that it came with, as the device of the VRF sends it.",
+    MPLS_ON
+    + ["sysctl -qw net.mpls.conf.p0.input=1"]
+    + BASE
+    + ["ip link add vrf9 type vrf table 9", "ip link set vrf9 up", "ip route add 203.0.113.0/24 via 198.51.100.2 dev p1 table 9"]
+    + ["tc qdisc add dev p1 clsact", "tc qdisc add dev p0 clsact", "ip -f mpls route add 303 dev vrf9"]
+    + meter("p1")
+    + [edit("all", "priority 1:2")],
+    [(f"TOS {t:#x}", ether(MPLS(label=303, s=1, ttl=20) / v4(t) / udp())) for t in TOS[::2]],
+    shows=(EGRESS,),
+    links=False,
+)
+Case(
     "qos/priority/dt4",
     "IPv4 out of a SID: by its TOS.",
     BASE + ["sysctl -qw net.vrf.strict_mode=1", "ip link add vrf9 type vrf table 254", "ip link set vrf9 up", "ip -6 route add fc00:a::4/128 encap seg6local action End.DT4 vrftable 254 dev vrf9", "tc qdisc add dev p1 clsact"] + meter("p1"),

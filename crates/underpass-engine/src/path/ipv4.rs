@@ -12,7 +12,8 @@ use crate::path::{options, rules, source};
 use crate::tables::{Action, Link, LinkId, NextHop};
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{
-    BROADCAST, GENERATED, GROUP, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES,
+    BEHIND_LABEL, BROADCAST, GENERATED, GROUP, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE,
+    RECORDS_TIMES,
 };
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -203,6 +204,8 @@ pub(crate) fn lower_ttl(bytes: &mut [u8]) -> Option<u8> {
 pub(crate) fn forward(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
     let fits = meta.packet.fits(next_hop.mtu as usize);
     let generated = meta.is(GENERATED);
+    // What a label has led into a VRF, its device sends as if it were its own: Linux's `vrf_process_v4_outbound`.
+    let sent_by_vrf = meta.extra.flags & (BEHIND_LABEL | LED_INTO_VRF) == BEHIND_LABEL | LED_INTO_VRF;
     let Ok((header, _)) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()) else {
         return Err(Verdict::drop(DropReason::Ip4Truncated));
     };
@@ -216,7 +219,9 @@ pub(crate) fn forward(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop
         }
         header.decrement_ttl();
         let priority = PRIORITIES[usize::from(header.tos >> 3 & 3)];
-        prioritize(view, &mut meta.packet, priority);
+        if !sent_by_vrf {
+            prioritize(view, &mut meta.packet, priority);
+        }
     }
     Ok(fits)
 }
