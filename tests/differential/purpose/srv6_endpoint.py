@@ -317,7 +317,7 @@ def reduced(case, facts, difference, here):
 
     came = []
     for layers in tried(case, difference):
-        outer, routing = dict(layers[:3]).get("ip6"), dict(layers).get("routing")
+        outer, routing = (dict(layers[:3]).get(name) for name in ("ip6", "routing"))
         if outer and routing and is_reduced(routing, outer["dst"]):
             came.append((outer["src"], routing["data"]))
     a, b = difference.more.get("there") or [], difference.more.get("here") or []
