@@ -281,13 +281,22 @@ def differences(case, there, here, every=False):
             x, y = (shown_lines(said) for said in (a, b))
             if refused and tool == "tc -s":
                 x, y = (renumbered(lines, refused, chosen) for lines in (x, y))
-            for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
+            for tag, i1, i2, j1, j2 in opcodes(x, y, alone=tool == "ip -6 -s"):
                 if tag != "equal" and ((key := (n, *x[i1:i2], "|", *y[j1:j2])) not in seen or every):
                     seen.add(key)
                     first = (x[i1:i2] or y[j1:j2])[0].split()
                     kind = f"{when} {tool}: {' '.join(first[:2 if tool == 'tc -s' else 1])}"
                     found.append(Difference(kind, context(x, i1), x[i1:i2], y[j1:j2], tool=tool, when=when))
     return found
+
+
+def opcodes(x, y, alone):
+    """What to do to make lines `x` those of `y`, as `difflib` has it; of as many lines on either side each `alone`, if it says so."""
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
+        if alone and tag == "replace" and i2 - i1 == j2 - j1:
+            yield from ((tag, n, n + 1, n - i1 + j1, n - i1 + j1 + 1) for n in range(i1, i2))
+        else:
+            yield tag, i1, i2, j1, j2
 
 
 def renumbered(lines, kinds, chosen):
