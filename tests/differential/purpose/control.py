@@ -186,6 +186,19 @@ def goes_on_from_ifb(case, facts, difference, here):
     return mirrors and redirects and bool(here["drops"].get("ifb-origin")) and (more or difference.kind.startswith("packet missing: "))
 
 
+@purpose("What is mirrored to an ifb ends there")
+def counted_at_ifb(case, facts, difference, here):
+    # Where the copy goes on, the ifb has sent it on, and not dropped it.
+    link, ended = difference.more.get("link") or "", here["drops"].get("ifb-origin", 0)
+    redirects = any(re.search(r"mirred (egress|ingress) redirect dev", line) for line in facts.lines)
+    mirrors = link.startswith("ifb") and any(re.search(rf"mirred egress mirror dev {link}\b", line) for line in facts.lines)
+    if difference.more.get("when") != "shows" or not ended or not redirects or not mirrors:
+        return False
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    most = {"stats64.tx.packets": ended, "stats64.tx.bytes": 1514 * ended}
+    return 0 < -more <= ended if difference.more["key"] == "stats64.rx.dropped" else 0 < more <= most.get(difference.more["key"], 0)
+
+
 @purpose("What comes back from an ifb is not classified again")
 def classified_twice(case, facts, difference, here):
     at = re.match(r"qdisc clsact ffff: dev (p\d|tun\d) ", difference.what)
