@@ -545,6 +545,23 @@ for name, link in [("elsewhere", "p0"), ("there", "p1")]:
         remembers=True,
         links=False,
     )
+for kind in ("ipip", "gre", "gretap", "sit"):
+    # It fits, or is too long for the way and not for the device.
+    for name, options in [("lock", ""), ("lock-bound", "dev p1")]:
+        into(
+            f"{kind}/{name}",
+            f"{kind}{' of p1' if options else ''}: the route to the other end has a locked MTU, by which what goes in may be cut.",
+            kind,
+            options,
+            [
+                (f"{version} of {n} bytes", ip4(IN4, flags=flags) / udp(n - 28) if version.startswith("IPv4") else ip6(IN6) / udp(n - 48))
+                for n in (100, 1390)
+                for version, flags in [("IPv4", 0), ("IPv4, don't fragment", "DF"), ("IPv6", 0)]
+            ],
+            after=["ip route add 198.51.100.2/32 dev p1 mtu lock 1400"],
+            remembers=True,
+            links=False,
+        )
 GRE_HEADS = {"ipip": (4, b""), "gre": (47, b"\0\0\x08\0"), "sit": (41, b"")}
 for kind, (proto, head) in GRE_HEADS.items():
     inner = ip6(IN6) / udp(1300) if kind == "sit" else ip4(IN4, flags="DF") / udp(1300)

@@ -10,7 +10,9 @@ use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
-use super::compiled::{ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, discard_index};
+use super::compiled::{
+    ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, RouteMtu, discard_index,
+};
 use super::info::{Hop, Info, InfoId, NextHops, Origin, Tunnel};
 use super::ioam::{self, ioam_action};
 use super::lookup::{blackhole_object, l3mdev_table, type_error, ways_of};
@@ -173,7 +175,7 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         return Action::Discard(discard);
     }
     debug_assert!(type_error(info.kind).is_none());
-    let mtu = info.mtu();
+    let mtu = info.limit();
     let alive = |hop: &Hop| !hop.dead && router.links.get(hop.oif).is_some();
     let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_in(router, info, *scope)).filter(alive).collect();
     let hops = &hops[..];
@@ -216,7 +218,7 @@ fn ways_in(router: &Router, info: &Info, scope: Scope) -> Vec<Hop> {
 fn build_hop(
     router: &mut Router,
     hop: &Hop,
-    (scope, mtu): (Scope, u32),
+    (scope, mtu): (Scope, RouteMtu),
     neighbour: Option<IpAddr>,
     build: &mut Build,
 ) -> Action {
@@ -267,7 +269,7 @@ fn build_hop(
                 Action::Ioam(Box::new(ioam))
             }
         },
-        None if let Some(route) = vrf_entry(router, hop.oif, mtu) => Action::Vrf(route),
+        None if let Some(route) = vrf_entry(router, hop.oif, mtu.bytes) => Action::Vrf(route),
         // The kernel forwards by its links that no port is attached to.
         None if kernel_forwards(router, hop.oif) => Action::HandOver,
         None if router.tunnels.id(hop.oif).is_some() => build_tunnel(router, hop, mtu, build),
@@ -298,7 +300,7 @@ pub(super) fn vrf_entry(router: &mut Router, index: u32, mtu: u32) -> Option<Int
 }
 
 /// What a way does that leads to a tunnel.
-fn build_tunnel(router: &mut Router, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+fn build_tunnel(router: &mut Router, hop: &Hop, mtu: RouteMtu, build: &mut Build) -> Action {
     let tunnel = match gateway_tunnel(router, hop) {
         Some((parameters, encap)) => route_tunnel(router, hop.oif, (parameters, encap), None, build),
         None => router.tunnels.id(hop.oif),
@@ -307,7 +309,7 @@ fn build_tunnel(router: &mut Router, hop: &Hop, mtu: u32, build: &mut Build) -> 
 }
 
 /// What a way does that gives a device its parameters.
-fn build_given(router: &mut Router, given: &IpTunnel, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+fn build_given(router: &mut Router, given: &IpTunnel, hop: &Hop, mtu: RouteMtu, build: &mut Build) -> Action {
     let device = router.links.get(hop.oif).and_then(|link| link.tunnel.as_deref());
     let bare = device.is_some_and(|device| device.parameters.bare.is_some());
     let parameters = device.and_then(|device| device.given(given));
@@ -386,7 +388,7 @@ pub(crate) fn neighbour_action(
     {
         return None;
     }
-    let mtu = info.mtu();
+    let mtu = info.limit();
     let ways = ways_in(router, info, scope);
     let mut alive = ways.iter().filter(|hop| !hop.dead);
     let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {
@@ -415,7 +417,7 @@ pub(crate) fn neighbour_action(
     let next_hop = acquire_next_hop(router, key, &mut Build::default());
     let action = match router.tunnels.id(key.0) {
         Some(tunnel) => {
-            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu };
+            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: mtu.bytes };
             router.engine.add_action(Action::Tunnel(route))
         }
         None => {

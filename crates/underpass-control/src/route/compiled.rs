@@ -221,8 +221,17 @@ fn places(number: Number, holds: &[Holding]) -> impl Iterator<Item = (Family, [u
     })
 }
 
-/// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
-pub(crate) type NextHopKey = (u32, IpAddr, u32);
+/// What a route says of the MTU of its packets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(crate) struct RouteMtu {
+    /// 0: that of the link.
+    pub bytes: u32,
+    /// `mtu lock`.
+    pub locked: bool,
+}
+
+/// A neighbour that routes lead to: link, address, and MTU of the route.
+pub(crate) type NextHopKey = (u32, IpAddr, RouteMtu);
 
 /// The actions that there are, and what they depend on.
 #[derive(Debug, Default)]

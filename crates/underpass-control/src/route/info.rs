@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use underpass_engine::counters::CounterId;
 use underpass_netlink::Encap;
 
+use super::compiled::RouteMtu;
 use crate::Program;
 
 /// Names an [`Info`].
@@ -130,6 +131,11 @@ impl Info {
     /// The MTU of its packets; 0: that of the link.
     pub fn mtu(&self) -> u32 {
         self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_MTU - 1).copied()).unwrap_or_default()
+    }
+
+    /// The same as next hops are told apart by it.
+    pub fn limit(&self) -> RouteMtu {
+        RouteMtu { bytes: self.mtu(), locked: self.locks_mtu() }
     }
 
     /// Whether its MTU is not to follow that of the link: `mtu lock`.

@@ -6,7 +6,7 @@ use underpass_engine::tables::{
     Action, ActionId, Discard, LookupId, NextHop, NextHopId, Rewrite, TunnelId, TunnelRoute, Via,
 };
 
-use super::compiled::{Build, Holding, NextHopKey};
+use super::compiled::{Build, Holding, NextHopKey, RouteMtu};
 use super::info::Hop;
 use super::scope::{link_id, published_next_hop};
 use crate::link::LinkKind;
@@ -54,7 +54,7 @@ pub(super) fn lead_into(
     router: &mut Router,
     tunnel: Option<TunnelId>,
     hop: &Hop,
-    mtu: u32,
+    mtu: RouteMtu,
     build: &mut Build,
 ) -> Action {
     let Some(tunnel) = tunnel else { return Action::Discard(Discard::Blackhole) };
@@ -67,7 +67,7 @@ pub(super) fn lead_into(
         None if ethernet => return Action::OnLink(link_id(router, hop.oif)),
         _ => None,
     };
-    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu })
+    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: mtu.bytes })
 }
 
 pub(super) fn find_via(router: &mut Router, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
@@ -160,7 +160,8 @@ pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> Ne
     NextHop {
         link: link_id(router, index),
         port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
-        mtu: if mtu == 0 { link_mtu } else { mtu },
+        mtu: if mtu.bytes == 0 { link_mtu } else { mtu.bytes },
+        locked: mtu.locked,
         rewrite: rewrite.filter(|_| port.is_some() || tunnel),
         address,
     }

@@ -64,6 +64,8 @@ pub struct NextHop {
     pub port: PortId,
     /// Longest layer-3 packet that the link takes, in bytes.
     pub mtu: u32,
+    /// Whether that is to stay so (`mtu lock`): outer IPv4 packets by it may be fragmented. Linux: `ip_mtu_locked`.
+    pub locked: bool,
     /// Destination and source MAC address; `None` while the neighbour is unresolved.
     pub rewrite: Option<Rewrite>,
     /// The neighbour's address, for whoever resolves it.

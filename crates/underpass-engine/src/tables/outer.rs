@@ -59,7 +59,7 @@ pub(crate) const REMOTE_SUM: u16 = 2048;
 pub(crate) const CLOSED: u16 = 4096;
 /// The outer header is IPv6: nothing open, but read with what is.
 pub(crate) const OVER_IPV6: u16 = 8192;
-/// What goes in is classified before, or waits in a qdisc.
+/// What goes in is classified before, or waits in a qdisc, or the way of the outer packets has a locked MTU.
 pub(crate) const HOOKED: u16 = 16384;
 /// The checksum of GRE is left to the receiver, unless one inside is.
 pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
@@ -183,12 +183,19 @@ pub(crate) struct StoredTunnel {
     pub(crate) end: Option<PrecomputedDecap>,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
     templates: [EncapTemplate; 3],
+    /// Whether the MTU of the way of outer packets is locked.
+    pub(super) locked: bool,
     pub(crate) config: Tunnel,
     pub(crate) sequence: Arc<Sequence>,
 }
 
 impl StoredTunnel {
-    pub(super) fn new(tunnel: Tunnel, link: Option<&Link>, sequence: Arc<Sequence>) -> Self {
+    /// `locked`: whether the MTU of its way is.
+    pub(super) fn new(
+        tunnel: Tunnel,
+        (link, locked): (Option<&Link>, bool),
+        sequence: Arc<Sequence>,
+    ) -> Self {
         let templates = if tunnel.kind.carries_frames() {
             [InnerProtocol::Frame; 3]
         } else {
@@ -206,7 +213,8 @@ impl StoredTunnel {
             classifies_ingress: link.is_some_and(Link::classifies_ingress),
             classifies_egress: link.is_some_and(Link::classifies_egress),
             end: link.and_then(|link| PrecomputedDecap::new(&tunnel, link)),
-            templates: templates.map(|inside| template(&tunnel, inside, link)),
+            templates: templates.map(|inside| template(&tunnel, inside, (link, locked))),
+            locked,
             config: tunnel,
             sequence,
         }
@@ -283,11 +291,11 @@ fn goes_apart(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
 }
 
 /// Builds the outer header for such packets.
-fn template(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTemplate {
+fn template(tunnel: &Tunnel, inside: InnerProtocol, (link, locked): (Option<&Link>, bool)) -> EncapTemplate {
     let mut header = Vec::with_capacity(LONGEST);
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
-    if link.is_some_and(Link::classifies_egress) {
+    if locked || link.is_some_and(Link::classifies_egress) {
         open |= HOOKED;
     }
     let (inner, ethertype) = match inside {

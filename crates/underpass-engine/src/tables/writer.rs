@@ -291,7 +291,10 @@ impl Writer {
         // Copied, as the retirer is needed to look at the link and to put the tunnel in its place.
         let link =
             tunnel.as_ref().and_then(|tunnel| tables.links.peek(tunnel.link.0, &self.retirer)).cloned();
-        let tunnel = tunnel.map(|tunnel| (tunnel, link.as_ref()));
+        let next_hop = tunnel.as_ref().and_then(|tunnel| tunnel.via.resolved);
+        let next_hop = next_hop.and_then(|id| tables.next_hops.peek(id.0, &self.retirer));
+        let locked = next_hop.is_some_and(|next_hop| next_hop.locked);
+        let tunnel = tunnel.map(|tunnel| (tunnel, (link.as_ref(), locked)));
         let before = tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer);
         self.record_tunnels();
         self.tables.has_changed4();

@@ -88,7 +88,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
     fn to_end(&self, view: &View<'a>, end: A) -> Option<To<'a, A>> {
         match A::of_address(self.tunnel.config.remote) {
             Some(own) if own == end => {
-                Some(To { end, next_hop: view.next_hop(self.template.next_hop)?, sum: 0 })
+                let next_hop = view.next_hop(self.template.next_hop)?;
+                (!next_hop.locked).then_some(To { end, next_hop, sum: 0 })
             }
             _ => Self::known(view, self.look_up(view, end)?),
         }
@@ -107,7 +108,9 @@ impl<'a, A: Family> FrameRun<'a, A> {
         };
         let own = A::of_address(self.tunnel.config.remote);
         let sum = if A::IPV6 { 0 } else { half(low(end)) + own.map_or(0, |own| half(!low(own))) };
-        Some(RecentEnd { end, leaf: ActionId(self.fib?.lookup(end, view.guard)?), sum })
+        let leaf = self.fib?.lookup(end, view.guard)?;
+        // Remembered no longer than what it leads to is as it was.
+        (!next_hop(view, Some(leaf))?.locked).then_some(RecentEnd { end, leaf: ActionId(leaf), sum })
     }
 
     #[inline(always)]

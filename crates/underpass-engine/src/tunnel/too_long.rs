@@ -99,7 +99,7 @@ fn fits(
 ) -> Result<bool, Verdict> {
     let exception = path_mtu::of(view, tunnel, meta.packet.bytes());
     let stays = dont_fragment(meta.packet.bytes());
-    let locked = exception.is_some_and(|path| path.locked);
+    let locked = next_hop.locked || exception.is_some_and(|path| path.locked);
     if locked {
         allow_fragments(&mut meta.packet);
     }

@@ -90,6 +90,7 @@ impl Lab {
             link: self.links[1],
             port: PortId(1),
             mtu,
+            locked: false,
             rewrite: None,
             address: IpAddr::from([10, 1, 0, 2]),
         };

@@ -127,6 +127,7 @@ impl Lab {
                 link: links[i],
                 port: PortId(i as u16),
                 mtu: 1500,
+                locked: false,
                 rewrite: Some(Rewrite { bytes, len: 12 }),
                 address: Ipv4Addr::new(10, i as u8, 0, 2).into(),
             })

@@ -516,6 +516,7 @@ fn unresolved() {
         link: lab.0.links[1],
         port: PortId(1),
         mtu: 1500,
+        locked: false,
         rewrite: None,
         address: [10, 1, 0, 2].into(),
     };

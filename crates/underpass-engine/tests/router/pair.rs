@@ -198,7 +198,14 @@ impl Pair {
             let next_hop = like.kind.carries_frames().then(|| {
                 let rewrite = Some(Rewrite { bytes, len: 12 });
                 let address = Ipv4Addr::new(10, 77, 0, 2).into();
-                lab.writer.add_next_hop(NextHop { link, port: PortId::NONE, mtu: 1500, rewrite, address })
+                lab.writer.add_next_hop(NextHop {
+                    link,
+                    port: PortId::NONE,
+                    mtu: 1500,
+                    locked: false,
+                    rewrite,
+                    address,
+                })
             });
             if number == 0 {
                 let action =
@@ -272,7 +279,7 @@ impl Pair {
         bytes[..6].copy_from_slice(&PEERS[0]);
         bytes[6..12].copy_from_slice(&MACS[0]);
         let (link, rewrite) = (self.near.links[0], Some(Rewrite { bytes, len: 12 }));
-        let hop = NextHop { link, port: PortId(0), mtu, rewrite, address: REMOTE4.into() };
+        let hop = NextHop { link, port: PortId(0), mtu, locked: false, rewrite, address: REMOTE4.into() };
         self.near.writer.set_next_hop(self.near.next_hops[0], hop);
     }
 

@@ -97,6 +97,7 @@ fn fragments_or_says_too_big() {
         link,
         port: PortId(1),
         mtu: 600,
+        locked: false,
         rewrite: Some(underpass_engine::tables::Rewrite { bytes: [7; 20], len: 12 }),
         address: std::net::Ipv4Addr::new(10, 1, 0, 2).into(),
     };

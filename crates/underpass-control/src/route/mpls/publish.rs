@@ -18,6 +18,7 @@ use super::{
 use crate::Router;
 use crate::events::Cause;
 use crate::link::publish::publish_link;
+use crate::route::RouteMtu;
 use crate::route::next_hop::{hold_next_hop, release_next_hop};
 use crate::route::publish::lookup_id;
 use crate::route::published::{LOOPBACK, Scope};
@@ -301,7 +302,7 @@ fn way_to(router: &mut Router, way: &LabelNextHop, compiled: &mut Compiled) -> O
             return Some(SwitchTo::Here { lookup: here(router, table), labels, vrf: table.map(|_| id) });
         }
         Some(Via::Ip(address)) => {
-            let key = (way.oif, address, 0);
+            let key = (way.oif, address, RouteMtu::default());
             let next_hop = hold_next_hop(router, key);
             compiled.neighbours.push(key);
             return Some(SwitchTo::NextHop(next_hop));
@@ -317,6 +318,7 @@ fn way_to(router: &mut Router, way: &LabelNextHop, compiled: &mut Compiled) -> O
         link: link_id(router, way.oif),
         port,
         mtu,
+        locked: false,
         rewrite: Some(Rewrite { bytes, len: 12 }),
         address: std::net::Ipv4Addr::UNSPECIFIED.into(),
     });

@@ -104,11 +104,12 @@ impl TunnelTable {
         }
     }
 
-    /// Puts a tunnel, or none, in the place of what `id` names. Whether there was one.
+    /// Puts a tunnel, with its link and whether the MTU of its way is locked, or none, in the place of what `id` names. Whether
+    /// there was one.
     pub(in crate::tables) fn put(
         &self,
         id: u32,
-        tunnel: Option<(Tunnel, Option<&Link>)>,
+        tunnel: Option<(Tunnel, (Option<&Link>, bool))>,
         links: &mut TunnelsOfLinks,
         retirer: &mut Retirer,
     ) -> bool {
@@ -125,7 +126,7 @@ impl TunnelTable {
                 tunnels.retain(|other| *other != id);
             }
         }
-        let stored = tunnel.map(|(tunnel, link)| StoredTunnel::new(tunnel, link, sequence));
+        let stored = tunnel.map(|(tunnel, place)| StoredTunnel::new(tunnel, place, sequence));
         let config = stored.as_ref().map(|stored| stored.config.clone());
         self.store(id, stored, links, retirer);
         if let Some(tunnel) = config.as_ref().filter(|_| !stays) {
@@ -223,7 +224,7 @@ impl TunnelTable {
         for tunnel in links.of.get(&id).into_iter().flatten() {
             let Some(old) = self.tunnels.peek(*tunnel, retirer) else { continue };
             let config = old.config.clone();
-            let new = StoredTunnel::new(config.clone(), link, Arc::clone(&old.sequence));
+            let new = StoredTunnel::new(config.clone(), (link, old.locked), Arc::clone(&old.sequence));
             self.store(*tunnel, Some(new), links, retirer);
             self.refresh_end(&config, links, retirer);
         }
