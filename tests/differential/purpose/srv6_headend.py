@@ -208,7 +208,10 @@ def remembered_sid(case, facts, difference, here):
     if layers[2][1]["type"] == 3:
         # Compressed: where the packet went before.
         goals = [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6"]
-    ways = [net for net, line in facts.routes if re.search(r"encap (seg6 mode (l2)?encap|rpl)", line) and layers[1][1]["dst"] in line]
+    elif not goals:
+        # Of `mode inline` the last segment.
+        goals = segments(layers[2][1])[:1]
+    ways = [net for net, line in facts.routes if re.search(r"encap (seg6 mode ((l2)?encap|inline)|rpl)", line) and layers[1][1]["dst"] in line]
     led = lambda to: any(ipaddress.ip_address(to).version == net.version and ipaddress.ip_address(to) in net for net in ways)
     ports = {port for port, _ in difference.more.get("inputs") or []}
     came = before(case, difference, ports)

@@ -339,6 +339,23 @@ def too_long_for_route(case, facts, difference, here):
     return into and from_link and bool(earlier & now)
 
 
+@purpose("The MTU of a path over IPv6 is kept for ten minutes")
+def kept_mtu(case, facts, difference, here):
+    # Linux sends whole what was too long for the path half a minute before; the router tells the sender, or nobody.
+    sent, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    if not sent or not all((told := error(frame)) and told[1:3] in ((2, 0), (3, 4)) for frame in ours):
+        return False
+    times = list(dict.fromkeys(at for at, _, _ in case["packets"]))
+    now, known = times[difference.more.get("slot") or 0], {}
+    for at, _, frame in case["packets"]:
+        told = error(bytes.fromhex(frame)) if now - at >= 29_000_000 else None
+        if told and told[:3] == (6, 2, 0):
+            mtu = int(next(values["rest"] for name, values in describe.layers(bytes.fromhex(frame)) if name == "icmp"), 16)
+            known[told[3][0][1]["dst"]] = min(mtu, known.get(told[3][0][1]["dst"], mtu))
+    outer = [next((values for name, values in describe.layers(frame)[1:2] if name == "ip6"), None) for frame in sent]
+    return all(one and 40 + one["len"] > known.get(one["dst"], 1 << 16) for one in outer)
+
+
 @purpose("On a way of fewer than 552 bytes a packet that may be cut is cut outside alone")
 def cut_inside(case, facts, difference, here):
     # The parts are of the same packet, and a router on the way has said so.
