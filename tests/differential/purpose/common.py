@@ -124,8 +124,8 @@ def without_requests(difference, number, size):
     return found
 
 
-def quotes_more(difference, extra, changes, from_here):
-    """Whether both tell the same error, and Linux's quote has headers `extra` that the router's lacks: these headers' own
+def quotes_more(difference, extra, changes, from_here, behind=None):
+    """Whether both tell the same error, and Linux's quote has headers `extra`, and `behind` these, that the router's lacks: these headers' own
     fields, those of the IPv6 header in `changes`, lengths, the MTU and what there is room for differ then."""
     # The times in traces differ.
     a, b = (frame and compare.blank(frame, set()) for frame in pair(difference))
@@ -139,7 +139,7 @@ def quotes_more(difference, extra, changes, from_here):
     if outside(a) != outside(b) or len(linux) < 2 or linux[1][0] != extra or not from_here(ours[0][1]):
         return False
     # Each that is put in is before those that were there.
-    more = next((n for n in range(2, len(linux)) if linux[n][0] != extra or linux[n - 1][1]["next"] == ours[0][1]["next"]), len(linux))
+    more = next((n for n in range(2, len(linux)) if linux[n][0] not in (extra, behind) or linux[n - 1][1]["next"] == ours[0][1]["next"]), len(linux))
     if linux[more - 1][1]["next"] != ours[0][1]["next"] or {key for key in ours[0][1] if linux[0][1].get(key) != ours[0][1][key]} - {"next", "len"} - changes:
         return False
     whole = lambda layers: "".join(f"{name} {key}={value} " for name, values in layers for key, value in values.items() if (name, key) != ("raw", "len"))

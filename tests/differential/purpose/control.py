@@ -545,3 +545,34 @@ def visited_twice(case, facts, difference, here):
 @purpose("What is not supported is refused")
 def unsupported(case, facts, difference, here):
     return difference.kind.startswith("config") and difference.linux == ["None"] and "by this router." in difference.ours[0]
+
+
+@purpose("What `tunnel_key` has said is the action's")
+def said_to_another(case, facts, difference, here):
+    # What leaves by the tunnel that `mirred` sends it on to has the other end that the route by the first has said, or the action
+    # where the second is a GRE device without a remote address.
+    sent, more = difference.more.get("there") or [], difference.more.get("here")
+    said = {}
+    for line in facts.lines:
+        if route := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line):
+            said.setdefault(route[2], set()).add(route[1])
+    keyed = {to for line in facts.lines for to in re.findall(r"tunnel_key set .*?dst_ip (\S+)", line)}
+    on = [match.groups() for line in facts.lines if (match := re.search(r"filter add dev (\S+) (?:egress|ingress) .*mirred egress (?:redirect|mirror) dev (tun\d)", line))]
+    ends = set()
+    for by, to in on:
+        made = next((line + " " for line in facts.lines if f" link add {to} " in line), "")
+        if re.search(r" type (gre|gretap) ", made) and " remote " not in made and " external" not in made:
+            ends |= {(end, "gre") for end in said.get(by, set()) | keyed}
+        elif re.search(r" type bareudp | external ", made) and by != to:
+            kind = "gre" if "gre" in made else re.search(r" dstport (\d+) ", made)[1] if "bareudp" in made else "ip"
+            ends |= {(end, kind) for end in said.get(by, set())}
+
+    def by_another(frame):
+        outer = describe.layers(frame)[1:3]
+        if len(outer) < 2 or outer[0][0] not in ("ip4", "ip6"):
+            return False
+        own = {outer[1][0], "ip" if outer[1][0].startswith("ip") else None, str(outer[1][1].get("dport"))}
+        return any(same(outer[0][1]["dst"], end) and kind in own for end, kind in ends)
+
+    same = lambda address, end: ipaddress.ip_address(address) == ipaddress.ip_address(end)
+    return bool(sent) and not more and all(map(by_another, sent))

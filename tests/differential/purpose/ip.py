@@ -278,6 +278,18 @@ def waits_behind_message(case, facts, difference, here):
 
 
 @purpose("The router answers for itself")
+def asked_and_dropped(case, facts, difference, here):
+    # Three requests for each neighbour that does not answer, which a filter of the port's qdisc drops.
+    at = re.match(r"qdisc \S+ \S+ dev (p\d) root", difference.what)
+    sent = [re.fullmatch(r"\s*(Sent \d+ bytes \d+ pkt \(dropped )(\d+)(,.*)", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or sent[0].group(1, 3) != sent[1].group(1, 3):
+        return False
+    more = int(sent[0][2]) - int(sent[1][2])
+    drops = any(re.search(rf"filter add dev {at[1]} parent .* action drop", line) for line in facts.lines)
+    return drops and more % 3 == 0 and 0 < more <= 3 * here["drops"].get("neighbour-unresolved", 0)
+
+
+@purpose("The router answers for itself")
 def asked_into_tunnel(case, facts, difference, here):
     # A port's filter sends what Linux asks there into a tunnel of packets, whose filters count it. So it does with redirects.
     at = re.search(r" dev (tun\d) ", difference.what + " ")

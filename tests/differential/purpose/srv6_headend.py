@@ -91,6 +91,13 @@ def own_header(case, facts, difference, here):
 
 
 @purpose("The sender hears of errors")
+def own_headers(case, facts, difference, here):
+    # And before that the option of a trace, by the route to the first address of the list.
+    traced = lambda ours: facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") and any("encap ioam6 " in line for line in facts.lines)
+    return quotes_more(difference, "hbh", {"dst"}, traced, behind="routing")
+
+
+@purpose("The sender hears of errors")
 def own_header_unresolved(case, facts, difference, here):
     # So it does where nobody answers for the next hop, of which it tells later.
     a = difference.more.get("there")
