@@ -164,8 +164,7 @@ def pad1_with_length(case, facts, difference, here):
     # What begins with a byte 0 is a TLV with a length to Linux, which may fill the SRH.
     if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
         return False
-    srhs = [bytes.fromhex(values["data"]) for layers in inputs(difference) for name, values in layers[:3] if name == "routing" and values["type"] == 4]
-    tlvs = [data[4 + 16 * (data[0] + 1) :] for data in srhs]
+    tlvs = [tlvs_of(values) for layers in inputs(difference) for name, values in layers[:3] if name == "routing" and values["type"] == 4]
     return any(fills(one, 2) and not fills(one, 1) for one in tlvs)
 
 
@@ -175,16 +174,21 @@ def pad1_with_length_counts(case, facts, difference, here):
     came = []
     for layers in tried(case, difference):
         routing = next((values for name, values in layers[:3] if name == "routing" and values["type"] == 4), None)
-        tlvs = routing and bytes.fromhex(routing["data"])[4 + 16 * (bytes.fromhex(routing["data"])[0] + 1) :]
+        tlvs = routing and tlvs_of(routing)
         if tlvs and fills(tlvs, 2) and not fills(tlvs, 1):
             came.append(layers[1:])
     at = "link" in difference.more or re.search(r" dev tun\d ", difference.what + " ")
     return bool(came) and bool(at) and bool(here["drops"].get("srh-malformed")) and lost_elsewhere(difference, came)
 
 
+def tlvs_of(routing):
+    """The bytes behind the segments of an SRH; none where there is nothing of it."""
+    data = bytes.fromhex(routing["data"])
+    return data[4 + 16 * (data[0] + 1) :] if data else b""
+
+
 def has_pad1(layers):
-    found = [bytes.fromhex(values["data"]) for name, values in layers if name == "routing" and values["type"] == 4]
-    tlvs = [data[4 + 16 * (data[0] + 1) :] for data in found]
+    tlvs = [tlvs_of(values) for name, values in layers if name == "routing" and values["type"] == 4]
     return any(fills(one, 1) and not fills(one, 2) for one in tlvs)
 
 
@@ -270,7 +274,7 @@ def second_routing(case, facts, difference, here):
 def sound(routing):
     """Whether a routing header is an SRH as Linux's `seg6_validate_srh` wants it."""
     data = bytes.fromhex(routing["data"])
-    last = data[0]
+    last = data[0] if data else 0
     return routing["type"] == 4 and 4 + 16 * (last + 1) <= len(data) and routing["left"] <= last + 1 and fills(data[4 + 16 * (last + 1) :], 2)
 
 
@@ -313,7 +317,7 @@ def reduced(case, facts, difference, here):
         if values["type"] != 4 or own not in facts.own:
             return False
         data = bytes.fromhex(values["data"])
-        return values["left"] == data[0] + 1 and len(data) >= 4 + 16 * values["left"] - 16
+        return bool(data) and values["left"] == data[0] + 1 and len(data) >= 4 + 16 * values["left"] - 16
 
     came = []
     for layers in tried(case, difference):
@@ -344,7 +348,7 @@ def last_entry(case, facts, difference, here):
     layers = told[3] if told else describe.layers((a or b)[0])
     outer = next((values for name, values in layers if name.endswith("ip6")), None)
     routing = dict(layers).get("routing")
-    last = lambda values: bytes.fromhex(values["data"])[0]
+    last = lambda values: int(values["data"][:2] or "0", 16)
     beyond = lambda values: values["type"] == 4 and (last(values) >= (len(values["data"]) // 2 - 4) // 16 or values["left"] > last(values) + 1)
     if not outer or not routing or b and (not told or told[:3] != (6, 4, 0)):
         return False
@@ -365,8 +369,7 @@ def unread_tlvs(case, facts, difference, here):
         first = dict(reversed(layers[:4]))
         outer, routing = first.get("ip6"), first.get("routing")
         if outer and routing and outer["dst"] in facts.own and routing["type"] == 4 and routing["left"]:
-            data = bytes.fromhex(routing["data"])
-            if not fills(data[4 + 16 * (data[0] + 1) :], 1):
+            if not fills(tlvs_of(routing), 1):
                 return True
     return False
 
