@@ -55,6 +55,17 @@ def this_network_counted(case, facts, difference, here):
 
 
 @purpose("Link-local IPv4 addresses are not forwarded")
+def this_network_refused(case, facts, difference, here):
+    # Nor where the tunnel that they are led to does not take them, and counts them.
+    link, key = difference.more.get("link") or "", difference.more.get("key")
+    if difference.more.get("when") != "shows" or not re.fullmatch(r"tun\d", link) or key not in ("stats64.tx.errors", "stats64.tx.dropped"):
+        return False
+    led = lambda values: any(values[end].startswith("0.") for end in ("src", "dst")) and facts.leads(values["dst"], rf" dev {link}\b")
+    came = sum(any(name == "ip4" and led(values) for name, values in layers) for layers in tried(case, difference))
+    return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= came
+
+
+@purpose("Link-local IPv4 addresses are not forwarded")
 def out_of_this_network(case, facts, difference, here):
     # Nor does what such a source has sent through a tunnel come out of it.
     a = difference.more.get("there")
