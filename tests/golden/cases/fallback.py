@@ -125,3 +125,17 @@ for kind, routes in ROUTES.items():
         BASE + up(kind) + routes,
         [(label, Ether(dst=P0, src=N0) / packet) for label, packet in IN],
     )
+
+Case(
+    "tunnel/fallback/ipip-source",
+    "tunl0 (tun1) sends to the destination of the packet, from an address that the route there says, or of its link",
+    BASE
+    + up("ipip")
+    + [
+        "ip route add 10.7.0.0/16 via 198.51.100.2",
+        "ip route add 10.8.0.0/16 via 198.51.100.2 src 192.0.2.1",
+        "ip route add 10.0.0.0/8 dev tun1 table 100",
+        "ip rule add iif p0 lookup 100",
+    ],
+    [(f"IPv4 to {to}", "p0", ether(ip4(to) / udp())) for to in ("10.7.0.7", "10.8.0.8")],
+)

@@ -72,7 +72,7 @@ fn source4(
 }
 
 /// What a route by this link says of the source, or the next hop: Linux's `fib_result_prefsrc`.
-fn leaving4(view: &View<'_>, route: ActionId, egress: &Link, to: Ipv4Addr) -> Option<Ipv4Addr> {
+pub(crate) fn leaving4(view: &View<'_>, route: ActionId, egress: &Link, to: Ipv4Addr) -> Option<Ipv4Addr> {
     if let Some(IpAddr::V4(source)) = view.tables.source(route, view.guard) {
         return Some(source);
     }

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6};
 
-use crate::path::rules::{action_at, has_address6};
-use crate::tables::{Action, NextHopId, StoredTunnel, TunnelKind, TunnelRole, Via};
-use crate::worker::view::View;
+use crate::path::rules::{has_address6, leaf_at};
+use crate::path::source::leaving4;
+use crate::tables::{StoredTunnel, TunnelKind, TunnelRole, Via};
+use crate::worker::view::{View, egress_of};
 
 /// Whether nothing that a route leads to a tunnel gets as far as its device: with GRE and neither end, Linux's `ipgre_header`
 /// and `ip6gre_header` make no header.
@@ -82,13 +83,15 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
     if !chosen.is_unspecified() || !asks {
         return chosen;
     }
-    let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);
-    let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
-        Action::Forward(next_hop) => link_of(Some(*next_hop)),
-        Action::OnLink(link) => Some(*link),
-        Action::Push(push) => link_of(Some(push.next_hop)),
-        _ => None,
-    });
+    let route = match via.resolved {
+        Some(_) => None,
+        None => leaf_at(view, packet, via.lookup, via.address),
+    };
+    let action = route.and_then(|id| view.tables.action(id, view.guard));
+    let egress = match action {
+        Some(action) => egress_of(view, action),
+        None => view.next_hop(via.resolved).map(|next_hop| next_hop.link),
+    };
     let egress = egress.and_then(|link| view.link(link));
     let own = view.own_lookup(via.lookup);
     let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
@@ -97,6 +100,11 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
             egress.and_then(|link| link.source6).or_else(|| instance().find_map(|link| link.source6));
         return source.unwrap_or(Ipv6Addr::UNSPECIFIED).into();
     }
-    let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
+    let of_route = || match (route, egress, via.address) {
+        (Some(route), Some(egress), IpAddr::V4(to)) => leaving4(view, route, egress, to),
+        _ => None,
+    };
+    let source = of_route().or_else(|| egress?.source4);
+    let source = source.or_else(|| instance().find_map(|link| link.source4));
     source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
 }
