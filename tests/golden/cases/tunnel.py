@@ -967,6 +967,26 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
     )
 
 
+def limited(limit):
+    """What follows an IPv6 header with next header 60: an encapsulation limit, and UDP."""
+    return Raw(bytes([17, 0, 4, 1, limit, 1, 1, 0])) / udp()
+
+
+Case(
+    "tunnel/ip6gretap/limit",
+    "ip6gretap: the encapsulation limit of an IPv6 packet in a frame, which a route leads into it, or a filter",
+    tunnel("ip6gretap", after=["tc qdisc add dev p1 clsact", "tc filter add dev p1 ingress protocol all matchall action mirred egress redirect dev tun1"]),
+    [
+        (f"{what}, a limit of {limit}", port, frame(ip6(IN6, nh=60) / limited(limit)))
+        for what, port, frame in [
+            ("a route", "p0", ether),
+            ("a filter", "p1", lambda packet: Ether(dst=P1, src=N1) / packet),
+            ("a filter, with a tag", "p1", lambda packet: Ether(dst=P1, src=N1) / Dot1Q(vlan=5) / packet),
+        ]
+        for limit in (4, 1, 0)
+    ]
+    + [("a filter, a limit of 4 in a truncated packet", "p1", Ether(dst=P1, src=N1, type=0x86DD) / Raw(bytes(ip6(IN6, nh=60) / limited(4))[:-20]))],
+)
 # ------------------------------------------------------------------------------------------ a link of their own
 
 ROUTES6 = ["ip -6 route add 2001:db8:77::/48 via 2001:db8:2::2", "ip -6 route add 2001:db8:77::/64 via 2001:db8:2::2"]

@@ -397,15 +397,25 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     }
     // By metadata it goes into an outer packet without a limit: `ipxip6_tnl_xmit`, `ip6gre_xmit_ipv6`.
     let said = matches!(tunnel.config.role, TunnelRole::External | TunnelRole::Route { .. });
-    let limit = match inside {
-        InnerProtocol::Ip6 if !said && matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
-            limit::of(meta.packet.bytes())
+    let limits = matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre | TunnelKind::Ip6gretap);
+    let limit = match heir {
+        (at, ethernet::IPV6) if limits && !said => {
+            limit::of(meta.packet.bytes().get(at..).unwrap_or_default())
         }
         _ => None,
     };
     if let Some((at, 0)) = limit {
         count_refused(path, tunnel);
         meta.extra.argument = at as u32;
+        if meta.extra.unrouted {
+            // Linux does not know by which link the packet came in.
+            meta.extra.flags |= TUNNELLED;
+        }
+        if heir.0 > ethernet::Header::LEN {
+            // It is about the packet behind the tags of a frame.
+            meta.wrapped(heir.0 - ethernet::Header::LEN, None);
+            meta.extra.flags &= !OPAQUE;
+        }
         return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
     }
     // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.

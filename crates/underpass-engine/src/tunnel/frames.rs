@@ -1,6 +1,6 @@
 //! Frames that go into a tunnel in a row, from a bridge or a VLAN device. Linux: `vxlan_xmit_one`, `gre_tap_xmit`.
 
-use underpass_packet::ethernet;
+use underpass_packet::{ethernet, ipv6};
 
 use crate::buffer::Packet;
 use crate::counters::Direction;
@@ -15,6 +15,7 @@ use crate::tunnel::behind::type_of;
 use crate::tunnel::ecn_outside;
 use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::inside::{Inside, lacks_header};
+use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
 use crate::tunnel::outer_address::is_from_remote;
 use crate::tunnel::recent_ends::{RecentEnd, RecentEnds};
@@ -254,10 +255,12 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let own = packet.bytes().get(at..)?;
         let labelled = type_of(packet.bytes()) == ethernet::MPLS;
         let over6 = template.has(OVER_IPV6);
+        // It may be from the other end, or an encapsulation limit behind its header.
         let returns = over6
             && !tunnel.kind.is_overlay()
             && ethertype == ethernet::IPV6
-            && is_from_remote(tunnel, own.get(8..)?);
+            && (is_from_remote(tunnel, own.get(8..)?)
+                || has_extensions(*own.get(ipv6::Header::NEXT_HEADER_OFFSET)?));
         let lacks = tunnel.kind.is_geneve() && lacks_header(packet.bytes(), (at, ethertype));
         if returns || lacks || header + ETHERNET > packet.headroom() {
             return None;
