@@ -11,7 +11,7 @@ set -euo pipefail
 program=$1
 record=${RECORD:-}
 figures=$(dirname "$0")/../tests/instructions.txt
-scenarios=(ip4 ip6 ip4-multipath srv6-end srv6-end-dx2 srv6-end-dt6 srv6-h-encaps-1 mpls-push-1 mpls-swap ipip-encap ipip-encap-1000 fou-ipip-decap police-1r)
+scenarios=(ip4 ip6 ip4-multipath srv6-end srv6-end-dx2 srv6-end-dt6 srv6-h-encaps-1 mpls-push-1 mpls-swap ipip-encap ipip-encap-1000 fou-ipip-decap police-1r vxlan-encap vxlan-decap srv6-l2-encap)
 # Bursts of 64 packets. The flows of a scenario come round every 64 bursts.
 short=64 long=576
 
