@@ -20,12 +20,10 @@ use crate::worker::path::{Burst, Path};
 use crate::worker::rewrite::ETHERNET;
 use crate::worker::view::View;
 
-/// What a device is found by: what is in its datagrams, the network and the port. Geneve has one for each other end, too.
+/// What a device is found by among those of a port: the network. Geneve has one for each other end, too, and VXLAN none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Network<A> {
-    payload: FouPayload,
     vni: u32,
-    port: u16,
     remote: Option<A>,
 }
 
@@ -49,6 +47,8 @@ struct Sender<A> {
 /// Datagrams in a row for the same address of the router's.
 struct DecapRun<'a, A> {
     ingress: Ingress,
+    /// The last port, and what is in its datagrams; the device is one of those.
+    port: Option<(u16, FouPayload)>,
     device: Option<(Network<A>, Device<'a>)>,
     sender: Option<Sender<A>>,
 }
@@ -70,7 +70,12 @@ impl<'a, A: Family> DecapRun<'a, A> {
         if outer.protocol != protocol::UDP {
             return None;
         }
-        let (payload, port, has_checksum) = outer.datagram(view, bytes)?;
+        let port = outer.port(bytes)?;
+        let payload = match self.port {
+            Some((known, payload)) if known == port => payload,
+            _ => self.find_port(view, &outer, port)?,
+        };
+        let has_checksum = outer.is_sound(bytes)?;
         let inside = bytes.get(outer.at + UDP..)?;
         let (vni, header, remote) = match payload {
             FouPayload::Vxlan => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),
@@ -83,10 +88,10 @@ impl<'a, A: Family> DecapRun<'a, A> {
             }
             _ => return None,
         };
-        let network = Network { payload, vni, port, remote };
+        let network = Network { vni, remote };
         let device = match self.device {
             Some((found, device)) if found == network => device,
-            _ => self.find(view, network)?,
+            _ => self.find(view, port, network)?,
         };
         let sender = match self.sender {
             Some(sender) if sender.address == outer.remote => sender,
@@ -114,10 +119,18 @@ impl<'a, A: Family> DecapRun<'a, A> {
         Some(device)
     }
 
+    /// What is in the datagrams of a port of the router's.
+    #[inline(never)]
+    fn find_port(&mut self, view: &View<'a>, outer: &OuterFast<A>, port: u16) -> Option<FouPayload> {
+        let payload = outer.payload(view, port)?;
+        (self.port, self.device) = (Some((port, payload)), None);
+        Some(payload)
+    }
+
     /// The device of a network, if its frames go on by a bridge.
     #[inline(never)]
-    fn find(&mut self, view: &View<'a>, network: Network<A>) -> Option<Device<'a>> {
-        let Network { vni, port, remote, .. } = network;
+    fn find(&mut self, view: &View<'a>, port: u16, network: Network<A>) -> Option<Device<'a>> {
+        let Network { vni, remote } = network;
         let (kinds, found) = match remote {
             None => ([TunnelKind::Vxlan, TunnelKind::Vxlan6], of_vxlan(vni, port)),
             Some(remote) => {
@@ -168,7 +181,9 @@ pub(super) fn is_one<A: Family>(view: &View<'_>, packet: &Packet, len: usize) ->
     let Some(bytes) = packet.bytes().get(ETHERNET..ETHERNET + len) else { return false };
     OuterFast::<A>::read(bytes).is_some_and(|outer| {
         outer.protocol == protocol::UDP
-            && matches!(outer.payload(view, bytes), Some(FouPayload::Vxlan | FouPayload::Geneve))
+            && outer.port(bytes).is_some_and(|port| {
+                matches!(outer.payload(view, port), Some(FouPayload::Vxlan | FouPayload::Geneve))
+            })
     })
 }
 
@@ -185,7 +200,7 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     let env = context.env;
     let Link { lookup: instance, in_vrf, .. } = *env.link;
     let ingress = Ingress { link: env.ingress, instance, in_vrf };
-    let mut run = DecapRun::<A> { ingress, device: None, sender: None };
+    let mut run = DecapRun::<A> { ingress, port: None, device: None, sender: None };
     let mut frames = Burst::new();
     let mut last: Option<Device<'_>> = None;
     let (mut len, mut first) = (look.len, true);

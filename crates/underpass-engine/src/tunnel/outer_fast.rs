@@ -37,21 +37,24 @@ impl<A: Family> OuterFast<A> {
         (!fragment).then_some(Self { tos: header[1], protocol: header[9], at: FIXED4, local, remote })
     }
 
-    /// What is in a datagram for a port of the router's.
+    /// The port that a datagram is for.
     #[inline(always)]
-    pub(super) fn payload(&self, view: &View<'_>, bytes: &[u8]) -> Option<FouPayload> {
-        let [_, _, port0, port1, ..] = *bytes.get(self.at..)?.first_chunk::<UDP>()?;
-        let port = u16::from_be_bytes([port0, port1]);
+    pub(super) fn port(&self, bytes: &[u8]) -> Option<u16> {
+        let [_, _, high, low, ..] = *bytes.get(self.at..)?.first_chunk::<UDP>()?;
+        Some(u16::from_be_bytes([high, low]))
+    }
+
+    /// What is in datagrams for a port of the router's.
+    #[inline(always)]
+    pub(super) fn payload(&self, view: &View<'_>, port: u16) -> Option<FouPayload> {
         view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)
     }
 
-    /// What is in a sound datagram for a port of the router's, the port, and whether there is a checksum.
+    /// Whether a datagram has a checksum, if it is sound.
     #[inline(always)]
-    pub(super) fn datagram(&self, view: &View<'_>, bytes: &[u8]) -> Option<(FouPayload, u16, bool)> {
+    pub(super) fn is_sound(&self, bytes: &[u8]) -> Option<bool> {
         let datagram = bytes.get(self.at..)?;
-        let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
-        let port = u16::from_be_bytes([port0, port1]);
-        let payload = view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)?;
+        let [.., len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
         if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
             return None;
         }
@@ -59,13 +62,14 @@ impl<A: Family> OuterFast<A> {
         if has_checksum && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
             return None;
         }
-        Some((payload, port, has_checksum))
+        Some(has_checksum)
     }
 
     /// Goes past the UDP header, and GUE's, of what is for a port of foo-over-UDP.
     #[inline(always)]
     pub(super) fn pass_udp(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
-        let (payload, ..) = self.datagram(view, bytes)?;
+        let payload = self.payload(view, self.port(bytes)?)?;
+        self.is_sound(bytes)?;
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,
