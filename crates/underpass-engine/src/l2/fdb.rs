@@ -420,6 +420,8 @@ impl Fdb {
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn station(n: u32) -> Station {
@@ -474,6 +476,22 @@ mod tests {
         assert_eq!(found(4), Some((2, 0, 1000)));
         assert!(!entry(STATIC).has_expired(1 << 40, 10) && !entry(EXTERNAL).has_expired(1 << 35, 10));
         assert!(entry(0).has_expired(10, 10) && !entry(0).has_expired(9, 10));
+    }
+
+    proptest! {
+        /// What is compared as it is stored is what the entry says.
+        #[test]
+        fn stored_entries_are_compared_as_they_are(
+            (link, at) in (0..3_u32, 0..3_u32), flags in 0..=0x7f_u8, base in 0..LAST, passed in -3..40_i64, ageing in 1..30_u64,
+        ) {
+            let now = base.wrapping_add_signed(passed) & LAST;
+            let entry = Entry { link: LinkId(link), flags, heard: base };
+            let expected = link == at && (0..JUST_NOW as i64).contains(&passed);
+            prop_assert_eq!(Hearing::new(LinkId(at), now).is_of(entry.pack()), expected);
+            let leads = !entry.is(LOCAL) && !entry.has_expired(now, ageing);
+            prop_assert_eq!(Fresh::new(now, ageing).port_of(entry.pack()), leads.then_some(entry.link));
+            prop_assert!(!Hearing::new(LinkId(at), now).is_of(0) && Fresh::new(now, ageing).port_of(0).is_none());
+        }
     }
 
     #[test]
