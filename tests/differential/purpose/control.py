@@ -421,7 +421,7 @@ def out_of_dx2_into_tunnel(case, facts, difference, here):
     a, b = pair(difference)
     ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
     into = any(re.search(rf"filter add dev {port} egress .*mirred egress (mirror|redirect) dev tun\d", line) for port in ports for line in facts.lines)
-    if a is None or not into or len(a) != len(b) + 14:
+    if a is None or not into:
         return False
     for _, frame in difference.more.get("inputs") or []:
         layers = describe.layers(bytes.fromhex(frame))
@@ -429,9 +429,22 @@ def out_of_dx2_into_tunnel(case, facts, difference, here):
         header = next((values["dst"] + values["src"] for name, values in layers[1:] if name == "eth"), None)
         if to_sid and header and header in frame[28:]:
             inside = bytes.fromhex(frame[frame.index(header, 28) :])
-            if a.endswith(inside) and b.endswith(inside[14:]) and not b.endswith(inside):
+            # Or not at all, where what it compares is at another place.
+            if (a == inside or len(a) == len(b) + 14 and a.endswith(inside)) and b.endswith(inside[14:]) and not b.endswith(inside):
                 return True
     return False
+
+
+@purpose("A fragment that is dropped where it leaves takes no other with it")
+def other_fragments(case, facts, difference, here):
+    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) egress .*(?:action |police .*)(?:drop|shot|vlan pop)", line))}
+    sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if None in sent or not difference.what.startswith("total acts") and not any(f" dev {name} " in difference.what + " " for name in at):
+        return False
+    bytes_, packets, drops, over = (int(y) - int(x) for x, y in zip(sent[0].groups(), sent[1].groups()))
+    # Those behind the first, of which none is longer.
+    whole = [values["len"] for layers in tried(case, difference) for name, values in layers if name == "ip4" and not int(values["frag"], 16) & 0x4000]
+    return 0 <= drops <= packets and over == 0 and any(packets >= 1 and 20 * packets < bytes_ < length for length in whole if length > 552)
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
