@@ -282,3 +282,39 @@ Case(
     expect={n: [to_p1(icmp4(quoted, 3, 2, src=NEAR4, dst=FAR4))] for n, quoted in enumerate(UNKNOWN)},
     differs="it quotes the datagram with the length of what it has taken off missing",
 )
+
+
+def with_more(p, more=b"trailing"):
+    """The datagram with bytes behind its end, which the outer header counts."""
+    at, out = (40, out6) if isinstance(p, IPv6) else (20, out4)
+    return out(17, bytes(p)[at:] + more)
+
+
+def up_to_end(error, more=8):
+    """The error without what it quotes from behind the end of the datagram."""
+    error[Raw].load = error[Raw].load[:-more]
+    return error
+
+
+BEHIND = [with_more(over_udp(in6())), with_more(over_udp(gue(253, bytes(range(64))), dport=5556)), with_more(over_udp(in4(), wide=True))]
+Case(
+    "tunnel/fou/behind-its-end",
+    "bytes behind the end of datagrams that no tunnel takes: their senders are told of them up to there",
+    ports(["ip fou add port 5555 ipproto 41", "ip fou add port 5556 gue", "ip -6 fou add port 5555 ipproto 4"], "ipip", ""),
+    listed([("IPv6", BEHIND[0]), ("an unknown protocol", BEHIND[1]), ("in IPv6", BEHIND[2])]),
+    expect={
+        0: [to_p1(up_to_end(icmp4(BEHIND[0], 3, 3, src=NEAR4, dst=FAR4)))],
+        1: [to_p1(up_to_end(icmp4(BEHIND[1], 3, 2, src=NEAR4, dst=FAR4)))],
+        2: [to_p1(up_to_end(IPv6(src=NEAR6, dst=FAR6, hlim=64) / ICMPv6DestUnreach(code=4) / Raw(bytes(BEHIND[2]))))],
+    },
+    differs="it quotes the datagram with the length of what it has taken off missing",
+)
+for suffix, wide in BOTH:
+    ping = IPv6(src=FAR6, dst=NEAR6) / ICMPv6EchoRequest(id=7, seq=1, data=b"ping") if wide else IP() / ICMP(id=7, seq=1) / Raw(b"ping")
+    ping = bytes(ping)[40 if wide else 20 :]
+    Case(
+        f"tunnel/fou{suffix}/ping-behind-its-end",
+        "a ping in a datagram with bytes behind its end",
+        ports([("ip -6 fou" if wide else "ip fou") + " add port 5555 gue"], "ipip", ""),
+        listed([("a ping", with_more(over_udp(gue(58 if wide else 1, ping), wide=wide)))]),
+    )

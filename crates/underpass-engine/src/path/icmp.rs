@@ -131,7 +131,12 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
         IpAddr::V4(_) => (longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
     };
-    let ends = matches!(error, IcmpError::Port | IcmpError::Reassembly) && argument > 0;
+    let ends = match error {
+        IcmpError::Port | IcmpError::Reassembly => argument > 0,
+        // In IPv6 it is a pointer.
+        IcmpError::Protocol => argument > 0 && sender.is_ipv4(),
+        _ => false,
+    };
     let quoted = if ends { argument as usize } else { usize::MAX };
     meta.packet.truncate(quoted.min(longest - headers));
     let room = headers + stack.len() + LONGEST_LINK_LAYER;

@@ -244,7 +244,7 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
             return if ours { Verdict::Reassemble } else { Verdict::Deliver };
         }
     };
-    let first = outer.at;
+    let (first, whole) = (outer.at, meta.packet.len());
     if is_from_router(view, meta, &outer, ingress) {
         return Verdict::drop(DropReason::TunnelSource);
     }
@@ -274,17 +274,31 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
                         meta.extra.entered = None;
                         Verdict::drop(DropReason::TunnelUnknown)
                     }
-                    Ok(None) => NO_TUNNEL,
+                    Ok(None) => {
+                        restore(meta, whole);
+                        NO_TUNNEL
+                    }
                     Err(reason) => Verdict::drop(reason),
                 };
             }
             protocol if outer.at != first && path.answers && outer.is_unknown(protocol) => {
+                restore(meta, whole);
                 return Verdict::error(DropReason::ProtocolUnknown, IcmpError::Protocol);
             }
             _ => return deliver(meta, &outer, first),
         }
     }
     Verdict::drop(DropReason::TunnelNested)
+}
+
+/// Gives a packet that came as `whole` bytes back what lay behind the end of a datagram in it: its header speaks of that.
+/// An error quotes it up to that end.
+#[cold]
+fn restore(meta: &mut PacketMeta, whole: usize) {
+    let end = meta.packet.len();
+    if end < whole && meta.packet.lengthen(whole - end).is_ok() {
+        meta.extra.argument = end as u32;
+    }
 }
 
 /// RFC 1112 section 4.
@@ -435,18 +449,20 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
 }
 
 /// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was
-/// inside follows the outer header, as for Linux's other protocols.
+/// inside follows the outer header, as for Linux's other protocols. So is what lay behind the end of a datagram.
 fn deliver(meta: &mut PacketMeta, outer: &Outer, first: usize) -> Verdict {
     if outer.at == first {
         return Verdict::Deliver;
     }
     let gone = outer.at - first;
+    let whole = meta.packet.len();
     let bytes = meta.packet.bytes_mut();
     let named = if outer.source.is_ipv6() {
         let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) else {
             return Verdict::drop(DropReason::Ip6Truncated);
         };
-        let Some(length) = header.payload_length.get().checked_sub(gone as u16) else {
+        let length = usize::from(header.payload_length.get()).min(whole.saturating_sub(ipv6::Header::LEN));
+        let Some(length) = (length as u16).checked_sub(gone as u16) else {
             return Verdict::drop(DropReason::UdpMalformed);
         };
         header.payload_length = length.into();
@@ -456,7 +472,8 @@ fn deliver(meta: &mut PacketMeta, outer: &Outer, first: usize) -> Verdict {
         let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) else {
             return Verdict::drop(DropReason::Ip4Truncated);
         };
-        let Some(length) = header.total_length.get().checked_sub(gone as u16) else {
+        let length = usize::from(header.total_length.get()).min(whole);
+        let Some(length) = (length as u16).checked_sub(gone as u16) else {
             return Verdict::drop(DropReason::UdpMalformed);
         };
         header.total_length = length.into();
