@@ -550,3 +550,17 @@ for name, config in [("anycast", BASE), ("anycast-vrf", VRF)]:
             for port, frame in [("p0", Ether(dst=P0, src=N0)), ("p1", Ether(dst=P1, src=N1))]
         ],
     )
+
+
+Case(
+    "ip/own-hoplimit",
+    "The router's own messages have the hop limit of their route: errors and echo replies.",
+    BASE
+    + [
+        f"ip route replace {SOURCE4}/32 via 192.0.2.2 hoplimit 33",
+        f"ip -6 route replace {SOURCE}/128 via 2001:db8:1::2 dev p0 hoplimit 34",
+        f"ip route replace {TARGET4}/32 via 198.51.100.2 hoplimit 255",
+        f"ip -6 route replace {TARGET}/128 via 2001:db8:2::2 dev p1 hoplimit 1",
+    ],
+    caused("p0") + caused("p1"),
+)

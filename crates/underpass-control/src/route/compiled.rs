@@ -221,13 +221,15 @@ fn places(number: Number, holds: &[Holding]) -> impl Iterator<Item = (Family, [u
     })
 }
 
-/// What a route says of the MTU of its packets.
+/// What a route says of the MTU of its packets, and of the hop limit of the router's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct RouteMtu {
     /// 0: that of the link.
     pub bytes: u32,
     /// `mtu lock`.
     pub locked: bool,
+    /// `hoplimit`; 0: none.
+    pub hop_limit: u8,
 }
 
 /// A neighbour that routes lead to: link, address, and MTU of the route.

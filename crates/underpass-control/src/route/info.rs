@@ -102,6 +102,7 @@ pub(crate) struct Info {
 
 const RTAX_LOCK: usize = 1;
 const RTAX_MTU: usize = 2;
+const RTAX_HOPLIMIT: usize = 10;
 
 impl Info {
     /// One of the router's own that leads one way, by a link, and says nothing else.
@@ -135,7 +136,13 @@ impl Info {
 
     /// The same as next hops are told apart by it.
     pub fn limit(&self) -> RouteMtu {
-        RouteMtu { bytes: self.mtu(), locked: self.locks_mtu() }
+        RouteMtu { bytes: self.mtu(), locked: self.locks_mtu(), hop_limit: self.hop_limit() }
+    }
+
+    /// The hop limit of what the router itself sends; 0: as always.
+    fn hop_limit(&self) -> u8 {
+        let limit = self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_HOPLIMIT - 1).copied());
+        limit.map_or(0, |limit| limit.min(255) as u8)
     }
 
     /// Whether its MTU is not to follow that of the link: `mtu lock`.

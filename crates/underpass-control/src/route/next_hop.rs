@@ -162,6 +162,7 @@ pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> Ne
         port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
         mtu: if mtu.bytes == 0 { link_mtu } else { mtu.bytes },
         locked: mtu.locked,
+        hop_limit: mtu.hop_limit,
         rewrite: rewrite.filter(|_| port.is_some() || tunnel),
         address,
     }

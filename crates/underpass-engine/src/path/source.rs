@@ -8,7 +8,9 @@ use underpass_packet::{FromBytes, ipv4, ipv6};
 use crate::path::icmp_sum::{fill_checksum4, fill_checksum6};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, Link, LinkId, LookupId};
-use crate::worker::metadata::{BEHIND_LABEL, LED_INTO_VRF, PacketMeta, UNFINISHED};
+use crate::worker::metadata::{
+    BEHIND_LABEL, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
+};
 use crate::worker::view::{OUTSIDE, View, egress_of};
 
 /// The source of errors of a router that has no IPv4 address: RFC 7600.
@@ -45,6 +47,23 @@ pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: Lin
         header.source = source.unwrap_or(DUMMY).octets();
         header.fill_checksum(options);
         fill_checksum4(payload);
+    }
+}
+
+/// Gives what the router itself sends the hop limit that its route says, unless it is behind other headers.
+#[cold]
+#[inline(never)]
+pub(crate) fn limit_hops(meta: &mut PacketMeta, hop_limit: u8) {
+    if meta.is(TUNNELLED | LABELLED | SWITCHED) || meta.extra.wrapping != 0 || meta.extra.inserted != 0 {
+        return;
+    }
+    let bytes = meta.packet.bytes_mut();
+    if bytes.first().is_some_and(|first| first >> 4 == 6) {
+        if let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) {
+            header.hop_limit = hop_limit;
+        }
+    } else if let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) {
+        header.update_ttl(hop_limit);
     }
 }
 

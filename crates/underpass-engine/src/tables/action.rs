@@ -66,6 +66,8 @@ pub struct NextHop {
     pub mtu: u32,
     /// Whether that is to stay so (`mtu lock`): outer IPv4 packets by it may be fragmented. Linux: `ip_mtu_locked`.
     pub locked: bool,
+    /// The TTL or hop limit of what the router itself sends by it (`hoplimit`); 0: as always. Linux: `ip4_dst_hoplimit`.
+    pub hop_limit: u8,
     /// Destination and source MAC address; `None` while the neighbour is unresolved.
     pub rewrite: Option<Rewrite>,
     /// The neighbour's address, for whoever resolves it.

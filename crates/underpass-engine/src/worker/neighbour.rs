@@ -168,7 +168,8 @@ pub(crate) fn leave_on_link<const COUNT: bool>(
     let Some(link) = view.link(id) else { return Ok(None) };
     let address = if ipv6::is(&meta.packet) { meta.target6.into() } else { meta.target4.into() };
     let port = link.port.unwrap_or(PortId::NONE);
-    let next_hop = NextHop { link: id, port, mtu: link.mtu, locked: false, rewrite: None, address };
+    let next_hop =
+        NextHop { link: id, port, mtu: link.mtu, locked: false, hop_limit: 0, rewrite: None, address };
     path.leave(view, meta, &next_hop)?;
     Ok(Some(next_hop))
 }

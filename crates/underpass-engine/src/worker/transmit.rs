@@ -9,7 +9,7 @@ use crate::mpls::push::stack_of;
 use crate::offload::Cut;
 use crate::path::fragment::Fragments;
 use crate::path::input::ethertype;
-use crate::path::source::finish_generated;
+use crate::path::source::{finish_generated, limit_hops};
 use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
@@ -17,8 +17,8 @@ use crate::tunnel::behind::enter_behind;
 use crate::worker::error::PacketError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
-    ExtraMeta, GROUP, LABELLED, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED,
-    UNFINISHED,
+    ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED,
+    TUNNELLED, UNFINISHED,
 };
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
@@ -112,6 +112,9 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if meta.is(UNFINISHED) {
                 finish_generated(view, meta, next_hop.link);
+            }
+            if next_hop.hop_limit != 0 && meta.is(GENERATED) {
+                limit_hops(meta, next_hop.hop_limit);
             }
             if meta.is(SWITCHED) {
                 return crate::mpls::error::leave(meta, next_hop);

@@ -91,6 +91,7 @@ impl Lab {
             port: PortId(1),
             mtu,
             locked: false,
+            hop_limit: 0,
             rewrite: None,
             address: IpAddr::from([10, 1, 0, 2]),
         };

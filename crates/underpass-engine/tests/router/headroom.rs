@@ -40,6 +40,7 @@ fn lab_with(pool: Pool, link_layer: u8) -> Lab {
                 port: PortId(port as u16),
                 mtu: 9000,
                 locked: false,
+                hop_limit: 0,
                 rewrite: Some(underpass_engine::tables::Rewrite { bytes, len: link_layer }),
                 address: v6("fe80::1").into(),
             },

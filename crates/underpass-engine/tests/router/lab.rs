@@ -128,6 +128,7 @@ impl Lab {
                 port: PortId(i as u16),
                 mtu: 1500,
                 locked: false,
+                hop_limit: 0,
                 rewrite: Some(Rewrite { bytes, len: 12 }),
                 address: Ipv4Addr::new(10, i as u8, 0, 2).into(),
             })

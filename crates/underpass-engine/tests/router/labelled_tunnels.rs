@@ -19,7 +19,15 @@ fn labelled(kind: TunnelKind, mtu: u32, whole: bool) -> Pair {
     let bytes = [5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 0, 0, 0, 0, 0, 0, 0, 0];
     let rewrite = kind.carries_frames().then_some(Rewrite { bytes, len: 12 });
     let address = Ipv4Addr::new(10, 77, 0, 3).into();
-    let hop = NextHop { link: pair.links[0], port: PortId::NONE, mtu, locked: false, rewrite, address };
+    let hop = NextHop {
+        link: pair.links[0],
+        port: PortId::NONE,
+        mtu,
+        locked: false,
+        hop_limit: 0,
+        rewrite,
+        address,
+    };
     let next_hop = pair.near.writer.add_next_hop(hop);
     let labels = Entry::new(LABEL, 0, true, 0).as_bytes().into();
     let action = pair.near.writer.add_action(Action::Push(Push { labels, ttl: None, next_hop }));

@@ -517,6 +517,7 @@ fn unresolved() {
         port: PortId(1),
         mtu: 1500,
         locked: false,
+        hop_limit: 0,
         rewrite: None,
         address: [10, 1, 0, 2].into(),
     };

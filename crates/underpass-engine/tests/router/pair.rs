@@ -203,6 +203,7 @@ impl Pair {
                     port: PortId::NONE,
                     mtu: 1500,
                     locked: false,
+                    hop_limit: 0,
                     rewrite,
                     address,
                 })
@@ -279,7 +280,15 @@ impl Pair {
         bytes[..6].copy_from_slice(&PEERS[0]);
         bytes[6..12].copy_from_slice(&MACS[0]);
         let (link, rewrite) = (self.near.links[0], Some(Rewrite { bytes, len: 12 }));
-        let hop = NextHop { link, port: PortId(0), mtu, locked: false, rewrite, address: REMOTE4.into() };
+        let hop = NextHop {
+            link,
+            port: PortId(0),
+            mtu,
+            locked: false,
+            hop_limit: 0,
+            rewrite,
+            address: REMOTE4.into(),
+        };
         self.near.writer.set_next_hop(self.near.next_hops[0], hop);
     }
 

@@ -98,6 +98,7 @@ fn fragments_or_says_too_big() {
         port: PortId(1),
         mtu: 600,
         locked: false,
+        hop_limit: 0,
         rewrite: Some(underpass_engine::tables::Rewrite { bytes: [7; 20], len: 12 }),
         address: std::net::Ipv4Addr::new(10, 1, 0, 2).into(),
     };

@@ -35,8 +35,15 @@ pub fn to_third(lab: &mut Lab, link: LinkId, port: PortId) {
     bytes[6..12].copy_from_slice(&MACS[1]);
     let rewrite = Some(Rewrite { bytes, len: 12 });
     let address = std::net::Ipv4Addr::new(10, 3, 0, 2).into();
-    let next_hop =
-        lab.writer.add_next_hop(NextHop { link, port, mtu: 1500, locked: false, rewrite, address });
+    let next_hop = lab.writer.add_next_hop(NextHop {
+        link,
+        port,
+        mtu: 1500,
+        locked: false,
+        hop_limit: 0,
+        rewrite,
+        address,
+    });
     let action = lab.writer.add_action(Action::Forward(next_hop));
     lab.writer.insert4(lab.fib4, [10, 3, 0, 0].into(), 16, action);
     lab.writer.insert6(lab.fib6, v6("fd00:3::"), 32, action);

@@ -154,7 +154,8 @@ impl Tables {
             bytes[6..12].copy_from_slice(&PORTS[1]);
             let rewrite = Some(Rewrite { bytes, len: 12 });
             let address = gateway(neighbour, true);
-            let next_hop = NextHop { link, port: PortId(0), mtu: 1500, locked: false, rewrite, address };
+            let next_hop =
+                NextHop { link, port: PortId(0), mtu: 1500, locked: false, hop_limit: 0, rewrite, address };
             let next_hop = writer.add_next_hop(next_hop);
             writer.add_action(Action::Forward(next_hop))
         };

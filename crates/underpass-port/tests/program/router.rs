@@ -258,7 +258,15 @@ impl Router {
             _ => random.below(2000) as u32,
         };
         let address = Ipv4Addr::new(10, 0, device as u8, 2).into();
-        NextHop { link: self.links[device], port: port(device), mtu, locked: false, rewrite, address }
+        NextHop {
+            link: self.links[device],
+            port: port(device),
+            mtu,
+            locked: false,
+            hop_limit: 0,
+            rewrite,
+            address,
+        }
     }
 
     pub fn tunnel(&self, number: usize, random: &mut Random) -> Tunnel {

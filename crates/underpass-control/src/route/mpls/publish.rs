@@ -319,6 +319,7 @@ fn way_to(router: &mut Router, way: &LabelNextHop, compiled: &mut Compiled) -> O
         port,
         mtu,
         locked: false,
+        hop_limit: 0,
         rewrite: Some(Rewrite { bytes, len: 12 }),
         address: std::net::Ipv4Addr::UNSPECIFIED.into(),
     });
