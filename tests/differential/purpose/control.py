@@ -132,6 +132,24 @@ def chosen(case, facts, difference, here):
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
+def chosen_in_tunnel(case, facts, difference, here):
+    # So does an action of the tunnel that the copy goes into, and what is in the packet after it.
+    frame = only(difference)
+    inside = [values["dst"] for name, values in describe.layers(frame) if name in ("ip4", "ip6")] if frame else []
+    if len(inside) < 2:
+        return False
+    for line in facts.lines:
+        mirrored = re.search(r"filter add dev p(\d) ingress .*mirred egress mirror dev (tun\d)\b", line)
+        if not mirrored or not facts.leads(inside[-1], rf" dev {mirrored[2]}\b"):
+            continue
+        came = [bytes.fromhex(other) for port, other in difference.more.get("inputs") or [] if str(port) == mirrored[1]]
+        determ = any(re.search(rf"filter add dev {mirrored[2]} egress .*(random determ|police pkts_rate) ", line) for line in facts.lines)
+        if determ and any(name in ("ip4", "ip6") and values["dst"] == inside[-1] for other in came for name, values in describe.layers(other)[2:]):
+            return True
+    return False
+
+
+@purpose("A mirrored packet leaves behind what it is a copy of")
 def mirrored_later(case, facts, difference, here):
     return difference.kind.startswith("packets in another order") and any("mirred" in line and "mirror" in line for line in facts.lines) and difference.more.get("same", False)
 

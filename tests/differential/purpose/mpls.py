@@ -122,10 +122,14 @@ def behind_packet(case, facts, difference, here):
     a = as_long_as(a, b)
     if a is None or len(a) <= len(b) or a[: len(b)] != b or not any(re.search(r"mpls route (add|replace) \d+ +dev vrf", line) for line in facts.lines):
         return False
-    own = 14 + (40 + int.from_bytes(b[18:20], "big") if b[12:14] == b"\x86\xdd" else int.from_bytes(b[16:18], "big"))
+    # Behind the labels that its route has given it then.
+    at = 14
+    while b[12:14] == b"\x88\x47" and len(b) > at + 4 and (at == 14 or not b[at - 2] & 1):
+        at += 4
+    own = at + (40 + int.from_bytes(b[at + 4 : at + 6], "big") if b[at] >> 4 == 6 else int.from_bytes(b[at + 2 : at + 4], "big"))
     outside = 48 + 8 * b[55] if b[12:14] == b"\x86\xdd" and b[20] == 43 else 0
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[34 + outside :]) for frame in came)
+    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[at + 20 + outside :]) for frame in came)
 
 
 @purpose("A label without a gateway goes to the neighbour that has the packet's destination")
