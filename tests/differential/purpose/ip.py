@@ -36,9 +36,13 @@ def own_did_not_arrive(case, facts, difference, here):
 
 @purpose("Link-local IPv4 addresses are not forwarded")
 def this_network(case, facts, difference, here):
-    # Of 0.0.0.0/8.
+    # Of 0.0.0.0/8. What Linux tells later, of a neighbour that does not answer, is about one of those that came.
     a = difference.more.get("there")
     zero = ipaddress.ip_network("0.0.0.0/8")
+    if a and not difference.more.get("here") and not inputs(difference):
+        ends = lambda values: (values["src"], values["dst"])
+        came = {ends(values) for layers in tried(case, difference) for name, values in layers if name == "ip4" and ipaddress.ip_address(values["dst"]) in zero}
+        return all((told := error(frame)) and told[:3] == (4, 3, 1) and ends(told[3][0][1]) in came for frame in a)
     return bool(a) and not difference.more.get("here") and any(
         name == "ip4" and (ipaddress.ip_address(values["dst"]) in zero or ipaddress.ip_address(values["src"]) in zero)
         for layers in inputs(difference) for name, values in layers
@@ -209,8 +213,11 @@ def own_source_counted(case, facts, difference, here):
 
 @purpose("No source validation")
 def own_source(case, facts, difference, here):
+    own = set(facts.own)
+    if any(re.search(r"\brule add | type vrf ", line) for line in facts.lines):
+        own |= {str(network.broadcast_address) for network, _ in facts.connected if network.version == 4}
     return not difference.more.get("there") and any(
-        values["src"] in facts.own for layers in inputs(difference) for name, values in layers if name == "ip4"
+        values["src"] in own for layers in inputs(difference) for name, values in layers if name == "ip4"
     )
 
 
