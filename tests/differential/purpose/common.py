@@ -56,7 +56,7 @@ class Facts:
                         break
                     except ValueError:
                         continue
-            if "seg6local action" in line:
+            if " encap seg6local action " in line:
                 self.sids[words[words.index("encap") - 1].split("/")[0]] = line.split("action ")[1]
             if " addr add " in line:
                 try:

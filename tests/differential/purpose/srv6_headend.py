@@ -271,7 +271,7 @@ def headless(case, facts, difference, here):
     # At a SID of the router's own the outer header comes off again.
     if b[14:] == a and any("End.DX2" in action for action in facts.sids.values()):
         return True
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(dstopt/|routing/|udp/|gre/|eth/)*)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(dstopt/|routing/|udp/|udp/(mpls/)+|gre/|eth/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")

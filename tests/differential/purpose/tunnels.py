@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, address_pair, before, changed, counts_more, error, inputs, lost_elsewhere, only, pair, purpose, rounds, tried, without_requests
+from .common import OWN, address_pair, before, changed, counts_more, error, inputs, lost_elsewhere, only, pair, purpose, rounds, segments, tried, without_requests
 
 
 @purpose("Errors of a port of foo-over-UDP quote the datagram as it came")
@@ -32,6 +32,13 @@ def no_way(case, facts, difference, here):
         return False
     if facts.leads(told[3][0][1]["dst"], r" dev tun\d"):
         return True
+    # A SID may have led it there, by segments of its own or by those of the packet.
+    to = told[3][0][1]["dst"]
+    if to in facts.sids:
+        listed = [segment for name, values in told[3][1:2] if name == "routing" and values["type"] == 4 for segment in segments(values)]
+        listed += [segment for found in re.findall(r" segs (\S+)", facts.sids[to]) for segment in found.split(",")]
+        if any(facts.leads(segment, r" dev tun\d") for segment in listed):
+            return True
     # A filter may have redirected it there.
     ends = [told[3][0][1][end] for end in ("src", "dst")]
     came = any(name == f"ip{told[0]}" and [values["src"], values["dst"]] == ends for layers in tried(case, difference) for name, values in layers)
