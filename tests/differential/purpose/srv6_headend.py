@@ -144,8 +144,14 @@ def remembered(case, facts, difference, here):
     if "vrf" not in facts.tunnels.values() or "linux" not in here:
         return False
     own = compare.own_addresses(case)
+    pushed = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*action vlan push", line))}
 
-    def inside(frame):
+    def untagged(frame, port):
+        # Without the tag of an action where it leaves, which the other port has not.
+        return frame[:12] + frame[16:] if f"p{port}" in pushed and frame[12:14] in (b"\x81\x00", b"\x88\xa8") else frame
+
+    def inside(frame, port):
+        frame = untagged(frame, port)
         layers = describe.layers(frame)
         if [name for name, _ in layers[1:4]] != ["ip6", "routing", "eth"]:
             return compare.masked(frame, own)[28:]
@@ -157,7 +163,8 @@ def remembered(case, facts, difference, here):
     found = []
     for side, others in (("there", here["out"]), ("here", here["linux"])):
         for frame in difference.more.get(side) or []:
-            layers = describe.layers(frame)
+            port = difference.more.get("port")
+            layers = describe.layers(untagged(frame, port))
             goals = [values["dst"] for name, values in layers[2:] if name in ("ip4", "ip6")]
             last = [str(ipaddress.ip_address(bytes.fromhex(values["data"])[4:20])) for name, values in layers if name == "routing" and values["type"] == 4 and len(values["data"]) >= 40]
             if any(name == "routing" and values["type"] == 3 for name, values in layers):
@@ -168,7 +175,7 @@ def remembered(case, facts, difference, here):
             found.append(
                 layers[1][0] == "ip6"
                 and any(facts.leads(goal, r"encap (seg6|rpl) |nhid") for goal in goals + last)
-                and any(slot == difference.more.get("slot") and inside(bytes.fromhex(other)) == inside(frame) for slot, _, other in others)
+                and any(slot == difference.more.get("slot") and inside(bytes.fromhex(other), out) == inside(frame, port) for slot, out, other in others)
             )
     return bool(found) and all(found)
 
