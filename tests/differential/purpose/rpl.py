@@ -2,10 +2,11 @@
 
 import copy
 import ipaddress
+import re
 
 import describe
 
-from .common import address_pair, error, inputs, only, pair, purpose, tried
+from .common import address_pair, counts_others, error, inputs, only, pair, purpose, tried
 
 
 @purpose("A header may become shorter on its way")
@@ -48,17 +49,40 @@ def shorter_at_last_hop(case, facts, difference, here):
 
 def shrinks_at_last_hop(facts, packet, routing):
     """Whether the RPL header of a packet for the router becomes shorter there, with a hop limit that is used up."""
-    if packet["hops"] > 1 or routing["type"] != 3 or packet["dst"] not in facts.own:
-        return False
+    return packet["hops"] <= 1 and shrinks(facts, packet, routing) > 0
+
+
+def shrinks(facts, packet, routing):
+    """By how many bytes the RPL header of a packet for the router becomes shorter there."""
+    if routing["type"] != 3 or packet["dst"] not in facts.own:
+        return 0
     data = bytes.fromhex(routing["data"])
     addresses = [data[n : n + 16] for n in range(4, len(data), 16)]
     if data[0] or data[1] >> 4 or not 0 < routing["left"] <= len(addresses) or len(data) % 16 != 4:
-        return False
+        return 0
     at = len(addresses) - routing["left"]
     to, addresses[at] = addresses[at], ipaddress.ip_address(packet["dst"]).packed
     common = lambda address: next((n for n, (x, y) in enumerate(zip(to, address)) if x != y), 15)
     size = sum(16 - min(map(common, addresses[:-1])) for _ in addresses[:-1]) + 16 - common(addresses[-1])
-    return size + -size % 8 < 16 * len(addresses)
+    return 16 * len(addresses) - (size + -size % 8)
+
+
+@purpose("A header may become shorter on its way")
+def shorter_counted(case, facts, difference, here):
+    # Of such a packet the router tells before it goes into a tunnel, where filters and queues count in Linux what is overwritten.
+    at = re.search(r" dev (\w+) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or at and facts.tunnels.get(at[1]) is None:
+        return False
+    sizes = []
+    for layers in tried(case, difference):
+        packet, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+        if packet and routing and shrinks_at_last_hop(facts, packet, routing):
+            data = bytes.fromhex(routing["data"])[4:]
+            to = data[len(data) - 16 * routing["left"] :][:16]
+            if facts.leads(ipaddress.ip_address(to), rf" dev {at[1] if at else 'tun.'}\b"):
+                size = 40 + packet["len"] - shrinks(facts, packet, routing)
+                sizes.append((-1, {size, size + 14}))
+    return counts_others(difference, sizes)
 
 
 @purpose("A header may become shorter on its way")
@@ -134,7 +158,9 @@ def shorter_gone(case, facts, difference, here):
             return overwritten and shorter_at_last_hop(case, facts, alone, here)
         # The error goes another way, or there is none to the sender.
         heads = ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
-        return any(packet and routing and shrinks_at_last_hop(facts, packet, routing) for packet, routing in heads)
+        # Or a rule by its source leads it elsewhere, which is overwritten.
+        ruled = overwritten_source(difference, layers) and any(re.search(r"-6 rule add .*\bfrom (?!all)", line) for line in facts.lines)
+        return any(packet and routing and shrinks(facts, packet, routing) and (ruled or packet["hops"] <= 1) for packet, routing in heads)
     if not b:
         return False
     # A route may have given it labels, or a routing header more, or have led it into a tunnel.
