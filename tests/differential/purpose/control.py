@@ -553,11 +553,14 @@ def without_outer_header(case, facts, difference, here):
 @purpose("A label goes before what GRE with checksums in UDP has made")
 def label_before_gre_in_udp(case, facts, difference, here):
     made = any(re.search(r" type (ip6)?gre .*\bo?csum .*encap (fou|gue) ", line) for line in facts.lines)
+    firsts = [action.split(" segs ")[1].split()[0].split(",")[0] for action in facts.sids.values() if action.startswith("End.B6.Encaps") and " segs " in action]
     pushes = any(re.search(r"filter add dev p\d (egress|parent) .*action mpls push ", line) for line in facts.lines)
     b = difference.more.get("here")
-    if not made or not pushes or not b or difference.more.get("there"):
+    if not pushes or not b or difference.more.get("there"):
         return False
-    return all(re.search(r"/mpls/ip[46]/(dstopt/)?udp", describe.chain(frame)) for frame in b)
+    # The outer packet of End.B6.Encaps goes to its first segment.
+    below = lambda frame: next((values for (over, _), (name, values) in zip(describe.layers(frame), describe.layers(frame)[1:]) if (over, name) == ("mpls", "ip6")), {})
+    return all(made and re.search(r"/mpls/ip[46]/(dstopt/)?udp", describe.chain(frame)) or below(frame).get("dst") in firsts and re.search(r"/mpls/ip6/(routing/)?ip[46]", describe.chain(frame)) for frame in b)
 
 
 @purpose("A mirrored packet is sent as it was")
