@@ -147,6 +147,9 @@ impl Ioam6 {
         if let Some(source) = source.filter(|source| source.ipv6().is_unspecified()) {
             return Err(source.invalid("invalid tunnel source address"));
         }
+        if let Some(destination) = destination.filter(|destination| destination.ipv6().is_unspecified()) {
+            return Err(destination.invalid("invalid tunnel dest address"));
+        }
         // Linux keeps that of `inline` but neither uses nor shows it.
         let destination = destination.filter(|_| mode != Mode::Inline);
         Ok(Self {
@@ -243,6 +246,7 @@ mod tests {
                 "invalid tunnel source address",
                 Some(32),
             ),
+            (&[(1, &[3]), (2, &any), trace], EINVAL, "invalid tunnel dest address", Some(12)),
             (&[(9, &any), trace], EINVAL, "Unknown attribute type", Some(4)),
             (&[(3, &bad[0])], EINVAL, "invalid trace validation", Some(4)),
             (&[(3, &bad[1])], EINVAL, "invalid trace validation", Some(4)),
@@ -292,7 +296,7 @@ mod tests {
                     frequency_k: frequency.0,
                     frequency_n: frequency.1,
                     source: source.filter(|bits| tunnel && *bits != 0).map(Ipv6Addr::from_bits),
-                    destination: Ipv6Addr::from_bits(if tunnel { destination } else { 0 }),
+                    destination: Ipv6Addr::from_bits(if tunnel { destination.max(1) } else { 0 }),
                     trace: Header {
                         namespace: namespace.into(),
                         node_len_and_flags: kind.node_len() << 3,
