@@ -194,11 +194,15 @@ def cut_for_bareudp(case, facts, difference, here):
     first = int.from_bytes(a[0][20:22], "big") == 0x2000
     if not first or int.from_bytes(a[0][36:38], "big") not in ports or inside[0] >> 4 != 6:
         return False
+    ends = tuple(str(ipaddress.ip_address(inside[at : at + 16])) for at in (8, 24))
     if b := difference.more.get("here"):
+        told = error(b[0])
+        if len(b) == 1 and told and told[:3] == (6, 2, 0):
+            # The way to the sender is the same port.
+            return (told[3][0][1]["src"], told[3][0][1]["dst"]) == ends
         # The way to the sender is that tunnel, too.
         told = b[0][42:]
         return len(b) == 1 and told[6:7] == b"\x3a" and told[40:42] == b"\x02\0" and told[56:88] == inside[8:40]
-    ends = tuple(str(ipaddress.ip_address(inside[at : at + 16])) for at in (8, 24))
     ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
     return any(one and one[:3] == (6, 2, 0) and (one[3][0][1]["src"], one[3][0][1]["dst"]) == ends for one in ours)
 
