@@ -373,7 +373,8 @@ def asked_in_vain(case, facts, difference, here):
     link, key = difference.more.get("link"), difference.more.get("key", "")
     if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl", "bareudp")):
         return False
-    known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
+    known = {words[3]: words[2] != "del" for words in map(str.split, facts.lines) if words[:2] == ["ip", "neigh"]}
+    known = {address for address, there in known.items() if there}
     gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
     redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress (?:redirect|mirror) dev {link}\b", line)) for line in facts.lines)
     more = int(difference.linux[0]) - int(difference.ours[0])
