@@ -269,7 +269,7 @@ fn build_hop(
                 Action::Ioam(Box::new(ioam))
             }
         },
-        None if let Some(route) = vrf_entry(router, hop.oif, mtu.bytes) => Action::Vrf(route),
+        None if let Some(route) = vrf_entry(router, hop.oif, mtu.mtu()) => Action::Vrf(route),
         // The kernel forwards by its links that no port is attached to.
         None if kernel_forwards(router, hop.oif) => Action::HandOver,
         None if router.tunnels.id(hop.oif).is_some() => build_tunnel(router, hop, mtu, build),
@@ -417,7 +417,7 @@ pub(crate) fn neighbour_action(
     let next_hop = acquire_next_hop(router, key, &mut Build::default());
     let action = match router.tunnels.id(key.0) {
         Some(tunnel) => {
-            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: mtu.bytes };
+            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: mtu.mtu() };
             router.engine.add_action(Action::Tunnel(route))
         }
         None => {

@@ -224,12 +224,19 @@ fn places(number: Number, holds: &[Holding]) -> impl Iterator<Item = (Family, [u
 /// What a route says of the MTU of its packets, and of the hop limit of the router's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct RouteMtu {
-    /// 0: that of the link.
-    pub bytes: u32,
+    /// 0: that of the link. Linux takes none above 65,520.
+    pub bytes: u16,
     /// `mtu lock`.
     pub locked: bool,
     /// `hoplimit`; 0: none.
     pub hop_limit: u8,
+}
+
+impl RouteMtu {
+    /// The MTU in bytes; 0: that of the link.
+    pub fn mtu(self) -> u32 {
+        self.bytes.into()
+    }
 }
 
 /// A neighbour that routes lead to: link, address, and MTU of the route.

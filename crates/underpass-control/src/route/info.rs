@@ -136,7 +136,11 @@ impl Info {
 
     /// The same as next hops are told apart by it.
     pub fn limit(&self) -> RouteMtu {
-        RouteMtu { bytes: self.mtu(), locked: self.locks_mtu(), hop_limit: self.hop_limit() }
+        RouteMtu {
+            bytes: self.mtu().min(u16::MAX.into()) as u16,
+            locked: self.locks_mtu(),
+            hop_limit: self.hop_limit(),
+        }
     }
 
     /// The hop limit of what the router itself sends; 0: as always.

@@ -94,7 +94,7 @@ pub(super) fn ioam_action(
     };
     let link = link_id(router, hop.oif);
     let onward = match hop.gateway.or(neighbour) {
-        _ if let Some(route) = vrf_entry(router, hop.oif, mtu.bytes) => IoamOnward::Vrf(route),
+        _ if let Some(route) = vrf_entry(router, hop.oif, mtu.mtu()) => IoamOnward::Vrf(route),
         Some(gateway) => IoamOnward::NextHop(acquire_next_hop(router, (hop.oif, gateway, mtu), build)),
         None => IoamOnward::OnLink(link),
     };

@@ -67,7 +67,7 @@ pub(super) fn lead_into(
         None if ethernet => return Action::OnLink(link_id(router, hop.oif)),
         _ => None,
     };
-    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: mtu.bytes })
+    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: mtu.mtu() })
 }
 
 pub(super) fn find_via(router: &mut Router, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
@@ -160,7 +160,7 @@ pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> Ne
     NextHop {
         link: link_id(router, index),
         port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
-        mtu: if mtu.bytes == 0 { link_mtu } else { mtu.bytes },
+        mtu: if mtu.mtu() == 0 { link_mtu } else { mtu.mtu() },
         locked: mtu.locked,
         hop_limit: mtu.hop_limit,
         rewrite: rewrite.filter(|_| port.is_some() || tunnel),
