@@ -75,7 +75,7 @@ impl<'a, A: Family> DecapRun<'a, A> {
             Some((known, payload)) if known == port => payload,
             _ => self.find_port(view, &outer, port)?,
         };
-        let has_checksum = outer.is_sound(bytes)?;
+        let has_checksum = outer.has_checksum(bytes)?;
         let inside = bytes.get(outer.at + UDP..)?;
         let (vni, header, remote) = match payload {
             FouPayload::Vxlan => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),

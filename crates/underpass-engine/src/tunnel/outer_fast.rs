@@ -50,9 +50,9 @@ impl<A: Family> OuterFast<A> {
         view.tables.tunnels().plain_port(port, A::IPV6, self.local.into(), view.guard)
     }
 
-    /// Whether a datagram has a checksum, if it is sound.
+    /// Whether a datagram has a checksum. `None`: it is not sound.
     #[inline(always)]
-    pub(super) fn is_sound(&self, bytes: &[u8]) -> Option<bool> {
+    pub(super) fn has_checksum(&self, bytes: &[u8]) -> Option<bool> {
         let datagram = bytes.get(self.at..)?;
         let [.., len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
         if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
@@ -69,7 +69,7 @@ impl<A: Family> OuterFast<A> {
     #[inline(always)]
     pub(super) fn pass_udp(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
         let payload = self.payload(view, self.port(bytes)?)?;
-        self.is_sound(bytes)?;
+        self.has_checksum(bytes)?;
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,
