@@ -6,7 +6,8 @@
 #
 # callgrind counts; of two runs of a scenario of different lengths the difference is taken for a packet, and the generator's
 # and the sink's part (the scenario `floor`) is subtracted. Instructions do not depend on what else the machine does, but on
-# the compiler: with another one than that of the file nothing is compared.
+# the compiler: with another one than that of the file nothing is compared. Where stations are looked up they depend a little
+# on the seed of the hash, which is another in each run: half a per cent in five runs.
 set -euo pipefail
 program=$1
 record=${RECORD:-}

@@ -352,7 +352,7 @@ def main():
             if not left:
                 continue
             if left[0].kind == "Linux failed":
-                # There is nothing to compare with.
+                # There is nothing to compare with, which is no difference and no success either.
                 failed += 1
                 print(f"== seed {seed}: Linux failed: {left[0].what.splitlines()[0]}", flush=True)
                 continue
@@ -373,7 +373,7 @@ def main():
     print(f"{len(seeds)} cases from seed {args.seed}, {packets_in} packets, {wrong} with a difference, {failed} at which Linux failed, {time.time() - started:.0f} s")
     for name, count in sorted(purposes.items()):
         print(f"  on purpose: {name}: {count}")
-    sys.exit(bool(wrong))
+    sys.exit(bool(wrong or failed))
 
 
 def record(args):

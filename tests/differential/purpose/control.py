@@ -455,9 +455,9 @@ def out_of_dx2_into_tunnel(case, facts, difference, here):
 
 @purpose("A fragment that is dropped where it leaves takes no other with it")
 def other_fragments(case, facts, difference, here):
-    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) egress .*(?:action |police .*)(?:drop|shot|vlan pop)", line))}
+    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) egress .*\b(?:drop|shot)\b", line))}
     sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)\s*", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
-    if None in sent or not difference.what.startswith("total acts") and not any(f" dev {name} " in difference.what + " " for name in at):
+    if not at or None in sent or not difference.what.startswith("total acts") and not any(f" dev {name} " in difference.what + " " for name in at):
         return False
     bytes_, packets, drops, over = (int(y) - int(x) for x, y in zip(sent[0].groups(), sent[1].groups()))
     # Those behind the first, of which none is longer.
