@@ -50,7 +50,7 @@ use published::Published;
 use rule::Rules;
 use table::Table;
 
-pub(crate) use compiled::{NextHopKey, RouteMtu};
+pub(crate) use compiled::{NextHopKey, RouteLimits};
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, InfoId, NextHops, Origin};

@@ -11,7 +11,7 @@ use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
 use super::compiled::{
-    ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, RouteMtu, discard_index,
+    ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, RouteLimits, discard_index,
 };
 use super::info::{Hop, Info, InfoId, NextHops, Origin, Tunnel};
 use super::ioam::{self, ioam_action};
@@ -175,7 +175,7 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         return Action::Discard(discard);
     }
     debug_assert!(type_error(info.kind).is_none());
-    let mtu = info.limit();
+    let limits = info.limits();
     let alive = |hop: &Hop| !hop.dead && router.links.get(hop.oif).is_some();
     let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_in(router, info, *scope)).filter(alive).collect();
     let hops = &hops[..];
@@ -184,7 +184,7 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         scope => scope,
     };
     if let [hop] = hops {
-        return build_hop(router, hop, (*scope, mtu), neighbour.as_deref().copied(), build);
+        return build_hop(router, hop, (*scope, limits), neighbour.as_deref().copied(), build);
     }
     let total: u64 = hops.iter().map(|hop| u64::from(hop.weight)).sum();
     let (mut buckets, mut weight) = (Vec::new(), 0);
@@ -192,7 +192,7 @@ fn build_action(router: &mut Router, key: &ActionKey, build: &mut Build) -> Acti
         weight += u64::from(hop.weight);
         // Linux: fib_rebalance. Rounded to the nearest.
         let bound = ((weight << 31) + total / 2) / total - 1;
-        let action = build_hop(router, hop, (*scope, mtu), None, build);
+        let action = build_hop(router, hop, (*scope, limits), None, build);
         let child = router.engine.add_action(action);
         build.holds.push(Holding::Child(child));
         buckets.push((bound as u32, child));
@@ -218,7 +218,7 @@ fn ways_in(router: &Router, info: &Info, scope: Scope) -> Vec<Hop> {
 fn build_hop(
     router: &mut Router,
     hop: &Hop,
-    (scope, mtu): (Scope, RouteMtu),
+    (scope, limits): (Scope, RouteLimits),
     neighbour: Option<IpAddr>,
     build: &mut Build,
 ) -> Action {
@@ -226,7 +226,7 @@ fn build_hop(
     let encapsulates = |encap: &&Encap| !matches!(encap, Encap::Ip(_)) || is_external(router, hop.oif);
     match hop.encap().filter(encapsulates) {
         Some(encap) => match encap {
-            Encap::Ip(given) => build_given(router, given, hop, mtu, build),
+            Encap::Ip(given) => build_given(router, given, hop, limits, build),
             Encap::Seg6Local(local) => {
                 let Some(behaviour) = behaviour(router, local, hop, scope, build) else {
                     return Action::Discard(Discard::Blackhole);
@@ -246,7 +246,7 @@ fn build_hop(
             Encap::Mpls(_) if is_vrf(router, hop.oif) => Action::Discard(Discard::Blackhole),
             Encap::Mpls(mpls) => {
                 let gateway = hop.gateway.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-                let next_hop = acquire_next_hop(router, (hop.oif, gateway, mtu), build);
+                let next_hop = acquire_next_hop(router, (hop.oif, gateway, limits), build);
                 let ttl = router.routes.labels.pushed_ttl(mpls);
                 Action::Push(Push { labels: stack(&mpls.labels).into(), ttl, next_hop })
             }
@@ -255,7 +255,7 @@ fn build_hop(
                     headend.counter = Some(policies::acquire(router, seg6, build));
                     if headend.mode == HeadendMode::L2Encap {
                         let hop = Hop { tunnel: None, ..hop.clone() };
-                        let plain = build_hop(router, &hop, (scope, mtu), neighbour, build);
+                        let plain = build_hop(router, &hop, (scope, limits), neighbour, build);
                         let child = router.engine.add_action(plain);
                         build.holds.push(Holding::Child(child));
                         headend.plain = Some(child);
@@ -265,24 +265,24 @@ fn build_hop(
                 None => Action::Discard(Discard::Blackhole),
             },
             Encap::Ioam6(ioam6) => {
-                let ioam = ioam_action(router, ioam6, hop, (scope, mtu), neighbour, build);
+                let ioam = ioam_action(router, ioam6, hop, (scope, limits), neighbour, build);
                 Action::Ioam(Box::new(ioam))
             }
         },
-        None if let Some(route) = vrf_entry(router, hop.oif, mtu.mtu()) => Action::Vrf(route),
+        None if let Some(route) = vrf_entry(router, hop.oif, limits.mtu()) => Action::Vrf(route),
         // The kernel forwards by its links that no port is attached to.
         None if kernel_forwards(router, hop.oif) => Action::HandOver,
-        None if router.tunnels.id(hop.oif).is_some() => build_tunnel(router, hop, mtu, build),
+        None if router.tunnels.id(hop.oif).is_some() => build_tunnel(router, hop, limits, build),
         None => match hop.gateway {
             // Of a next-hop object. Linux: `ip6_output`.
             Some(IpAddr::V6(_)) if router.links.get(hop.oif).is_some_and(|link| !link.ipv6()) => {
                 Action::Discard(Discard::Blackhole)
             }
-            Some(gateway) => Action::Forward(acquire_next_hop(router, (hop.oif, gateway, mtu), build)),
+            Some(gateway) => Action::Forward(acquire_next_hop(router, (hop.oif, gateway, limits), build)),
             // Every neighbour is the same one.
             None if is_dummy(router, hop.oif) => {
                 let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-                Action::Forward(acquire_next_hop(router, (hop.oif, any, mtu), build))
+                Action::Forward(acquire_next_hop(router, (hop.oif, any, limits), build))
             }
             None => Action::OnLink(link_id(router, hop.oif)),
         },
@@ -300,16 +300,22 @@ pub(super) fn vrf_entry(router: &mut Router, index: u32, mtu: u32) -> Option<Int
 }
 
 /// What a way does that leads to a tunnel.
-fn build_tunnel(router: &mut Router, hop: &Hop, mtu: RouteMtu, build: &mut Build) -> Action {
+fn build_tunnel(router: &mut Router, hop: &Hop, limits: RouteLimits, build: &mut Build) -> Action {
     let tunnel = match gateway_tunnel(router, hop) {
         Some((parameters, encap)) => route_tunnel(router, hop.oif, (parameters, encap), None, build),
         None => router.tunnels.id(hop.oif),
     };
-    lead_into(router, tunnel, hop, mtu, build)
+    lead_into(router, tunnel, hop, limits, build)
 }
 
 /// What a way does that gives a device its parameters.
-fn build_given(router: &mut Router, given: &IpTunnel, hop: &Hop, mtu: RouteMtu, build: &mut Build) -> Action {
+fn build_given(
+    router: &mut Router,
+    given: &IpTunnel,
+    hop: &Hop,
+    limits: RouteLimits,
+    build: &mut Build,
+) -> Action {
     let device = router.links.get(hop.oif).and_then(|link| link.tunnel.as_deref());
     let bare = device.is_some_and(|device| device.parameters.bare.is_some());
     let parameters = device.and_then(|device| device.given(given));
@@ -322,14 +328,14 @@ fn build_given(router: &mut Router, given: &IpTunnel, hop: &Hop, mtu: RouteMtu, 
     let Some((parameters, encap)) = parameters.filter(|_| !foreign) else {
         // By the device itself, which counts what it cannot send.
         return match bare {
-            true => build_tunnel(router, hop, mtu, build),
+            true => build_tunnel(router, hop, limits, build),
             false => Action::Discard(Discard::Blackhole),
         };
     };
     // Linux: `tunnel_id_to_key32`.
     let id = given.id as u32;
     let tunnel = route_tunnel(router, hop.oif, (parameters, encap), Some(id), build);
-    lead_into(router, tunnel, hop, mtu, build)
+    lead_into(router, tunnel, hop, limits, build)
 }
 
 /// Keeps what is compiled as a route by a tunnel with these parameters; by a tunnel that is not `external`, as one with
@@ -388,7 +394,7 @@ pub(crate) fn neighbour_action(
     {
         return None;
     }
-    let mtu = info.limit();
+    let limits = info.limits();
     let ways = ways_in(router, info, scope);
     let mut alive = ways.iter().filter(|hop| !hop.dead);
     let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {
@@ -410,14 +416,14 @@ pub(crate) fn neighbour_action(
     if hop.tunnel.is_some() {
         return None;
     }
-    let (key, source) = ((*oif, address, mtu), info.source);
+    let (key, source) = ((*oif, address, limits), info.source);
     if let Some(&action) = router.routes.compiled.hosts.get(&(key, source)) {
         return Some(action);
     }
     let next_hop = acquire_next_hop(router, key, &mut Build::default());
     let action = match router.tunnels.id(key.0) {
         Some(tunnel) => {
-            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: mtu.mtu() };
+            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: limits.mtu() };
             router.engine.add_action(Action::Tunnel(route))
         }
         None => {

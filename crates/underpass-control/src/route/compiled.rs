@@ -223,8 +223,8 @@ fn places(number: Number, holds: &[Holding]) -> impl Iterator<Item = (Family, [u
 
 /// What a route says of the MTU of its packets, and of the hop limit of the router's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub(crate) struct RouteMtu {
-    /// 0: that of the link. Linux takes none above 65,520.
+pub(crate) struct RouteLimits {
+    /// The MTU in bytes; 0: that of the link. Linux takes none above 65,520.
     pub bytes: u16,
     /// `mtu lock`.
     pub locked: bool,
@@ -232,15 +232,15 @@ pub(crate) struct RouteMtu {
     pub hop_limit: u8,
 }
 
-impl RouteMtu {
+impl RouteLimits {
     /// The MTU in bytes; 0: that of the link.
     pub fn mtu(self) -> u32 {
         self.bytes.into()
     }
 }
 
-/// A neighbour that routes lead to: link, address, and MTU of the route.
-pub(crate) type NextHopKey = (u32, IpAddr, RouteMtu);
+/// A neighbour that routes lead to: link, address, and what the route says of MTU and hop limit.
+pub(crate) type NextHopKey = (u32, IpAddr, RouteLimits);
 
 /// The actions that there are, and what they depend on.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 use underpass_engine::counters::CounterId;
 use underpass_netlink::Encap;
 
-use super::compiled::RouteMtu;
+use super::compiled::RouteLimits;
 use crate::Program;
 
 /// Names an [`Info`].
@@ -134,9 +134,9 @@ impl Info {
         self.metrics.as_ref().and_then(|metrics| metrics.get(RTAX_MTU - 1).copied()).unwrap_or_default()
     }
 
-    /// The same as next hops are told apart by it.
-    pub fn limit(&self) -> RouteMtu {
-        RouteMtu {
+    /// What next hops are told apart by.
+    pub fn limits(&self) -> RouteLimits {
+        RouteLimits {
             bytes: self.mtu().min(u16::MAX.into()) as u16,
             locked: self.locks_mtu(),
             hop_limit: self.hop_limit(),

@@ -12,7 +12,7 @@ use underpass_netlink::ioam6::{Ioam6, Mode};
 use underpass_packet::ioam::{BEFORE, Builder, Filled, Header, Node, TraceMut, UNAVAILABLE};
 
 use super::compile::vrf_entry;
-use super::compiled::{Build, RouteMtu};
+use super::compiled::{Build, RouteLimits};
 use super::info::Hop;
 use super::next_hop::{acquire_next_hop, find_via};
 use super::publish::lookup_id;
@@ -80,7 +80,7 @@ pub(super) fn ioam_action(
     router: &mut Router,
     ioam6: &Ioam6,
     hop: &Hop,
-    (scope, mtu): (Scope, RouteMtu),
+    (scope, limits): (Scope, RouteLimits),
     neighbour: Option<IpAddr>,
     build: &mut Build,
 ) -> Ioam {
@@ -94,8 +94,8 @@ pub(super) fn ioam_action(
     };
     let link = link_id(router, hop.oif);
     let onward = match hop.gateway.or(neighbour) {
-        _ if let Some(route) = vrf_entry(router, hop.oif, mtu.mtu()) => IoamOnward::Vrf(route),
-        Some(gateway) => IoamOnward::NextHop(acquire_next_hop(router, (hop.oif, gateway, mtu), build)),
+        _ if let Some(route) = vrf_entry(router, hop.oif, limits.mtu()) => IoamOnward::Vrf(route),
+        Some(gateway) => IoamOnward::NextHop(acquire_next_hop(router, (hop.oif, gateway, limits), build)),
         None => IoamOnward::OnLink(link),
     };
     let source = ioam6.source.or_else(|| kept_source(router, hop.oif));

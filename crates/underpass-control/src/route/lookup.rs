@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
-use super::compiled::RouteMtu;
+use super::compiled::RouteLimits;
 use super::encode::found_hop;
 use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
@@ -142,15 +142,15 @@ pub(crate) fn way_out(router: &Router, flow: &Flow) -> Option<u32> {
 }
 
 /// The only way that a packet of the router's own may take, of a route that leads to a link or a neighbour there; `Err`: none
-/// does, or several. With the MTU of the route.
-pub(crate) fn only_way(router: &Router, flow: &Flow) -> Result<(Hop, RouteMtu), NoWay> {
+/// does, or several. With what the route says of MTU and hop limit.
+pub(crate) fn only_way(router: &Router, flow: &Flow) -> Result<(Hop, RouteLimits), NoWay> {
     let found = look_up(router, flow).map_err(|_| NoWay::None)?;
     let info = router.routes.infos.get(found.id).ok_or(NoWay::None)?;
     let ways = ways_of(router, info);
     let several = flow.destination.is_ipv6() && (info.spreads() || ways.len() > 1);
     match ways.get(found.way) {
         Some(hop) if info.kind == libc::RTN_UNICAST && !info.reject && !several => {
-            Ok((hop.clone(), info.limit()))
+            Ok((hop.clone(), info.limits()))
         }
         _ => Err(NoWay::Other),
     }

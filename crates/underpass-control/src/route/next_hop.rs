@@ -6,7 +6,7 @@ use underpass_engine::tables::{
     Action, ActionId, Discard, LookupId, NextHop, NextHopId, Rewrite, TunnelId, TunnelRoute, Via,
 };
 
-use super::compiled::{Build, Holding, NextHopKey, RouteMtu};
+use super::compiled::{Build, Holding, NextHopKey, RouteLimits};
 use super::info::Hop;
 use super::scope::{link_id, published_next_hop};
 use crate::link::LinkKind;
@@ -54,20 +54,20 @@ pub(super) fn lead_into(
     router: &mut Router,
     tunnel: Option<TunnelId>,
     hop: &Hop,
-    mtu: RouteMtu,
+    limits: RouteLimits,
     build: &mut Build,
 ) -> Action {
     let Some(tunnel) = tunnel else { return Action::Discard(Discard::Blackhole) };
     let ethernet = router.links.get(hop.oif).is_some_and(Link::resolves);
     let next_hop = match hop.gateway {
         Some(gateway) if ethernet && !build.keyed => {
-            Some(acquire_next_hop(router, (hop.oif, gateway, mtu), build))
+            Some(acquire_next_hop(router, (hop.oif, gateway, limits), build))
         }
         _ if build.keyed => None,
         None if ethernet => return Action::OnLink(link_id(router, hop.oif)),
         _ => None,
     };
-    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: mtu.mtu() })
+    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: limits.mtu() })
 }
 
 pub(super) fn find_via(router: &mut Router, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
@@ -137,7 +137,7 @@ fn group_mac(address: IpAddr) -> Option<[u8; 6]> {
 }
 
 /// A next hop as it is now.
-pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> NextHop {
+pub(super) fn next_hop(router: &Router, (index, address, limits): NextHopKey) -> NextHop {
     let link = router.links.get(index);
     // What goes into a tunnel leaves by no port of the tunnel's.
     let tunnel = router.tunnels.id(index).is_some();
@@ -160,9 +160,9 @@ pub(super) fn next_hop(router: &Router, (index, address, mtu): NextHopKey) -> Ne
     NextHop {
         link: link_id(router, index),
         port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
-        mtu: if mtu.mtu() == 0 { link_mtu } else { mtu.mtu() },
-        locked: mtu.locked,
-        hop_limit: mtu.hop_limit,
+        mtu: if limits.mtu() == 0 { link_mtu } else { limits.mtu() },
+        locked: limits.locked,
+        hop_limit: limits.hop_limit,
         rewrite: rewrite.filter(|_| port.is_some() || tunnel),
         address,
     }

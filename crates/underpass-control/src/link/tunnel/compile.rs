@@ -19,7 +19,7 @@ use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
 use crate::route::scope::link_id;
-use crate::route::{Family, Flow, Hop, NextHopKey, RouteMtu, Scope};
+use crate::route::{Family, Flow, Hop, NextHopKey, RouteLimits, Scope};
 use crate::{Link, Router};
 
 /// The kind; `over6`: the outer header is IPv6.
@@ -205,9 +205,9 @@ pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via
     };
     let key = match only_way(router, &flow) {
         _ if many => None,
-        _ if address.is_multicast() => Some((flow.oif, address, RouteMtu::default())),
+        _ if address.is_multicast() => Some((flow.oif, address, RouteLimits::default())),
         Ok((hop, mtu)) if hop.tunnel.is_none() => Some((hop.oif, hop.gateway.unwrap_or(address), mtu)),
-        Err(NoWay::None) if on_link(router) => Some((flow.oif, address, RouteMtu::default())),
+        Err(NoWay::None) if on_link(router) => Some((flow.oif, address, RouteLimits::default())),
         _ => None,
     };
     if let Some(key) = key.filter(|key| is_port(router, key.0)) {

@@ -18,7 +18,7 @@ use super::{
 use crate::Router;
 use crate::events::Cause;
 use crate::link::publish::publish_link;
-use crate::route::RouteMtu;
+use crate::route::RouteLimits;
 use crate::route::next_hop::{hold_next_hop, release_next_hop};
 use crate::route::publish::lookup_id;
 use crate::route::published::{LOOPBACK, Scope};
@@ -302,7 +302,7 @@ fn way_to(router: &mut Router, way: &LabelNextHop, compiled: &mut Compiled) -> O
             return Some(SwitchTo::Here { lookup: here(router, table), labels, vrf: table.map(|_| id) });
         }
         Some(Via::Ip(address)) => {
-            let key = (way.oif, address, RouteMtu::default());
+            let key = (way.oif, address, RouteLimits::default());
             let next_hop = hold_next_hop(router, key);
             compiled.neighbours.push(key);
             return Some(SwitchTo::NextHop(next_hop));
