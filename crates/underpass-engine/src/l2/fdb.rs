@@ -19,6 +19,7 @@ use std::sync::atomic::{
 
 use underpass_packet::ethernet;
 
+use crate::lpm::{Pages, Words};
 use crate::publish::prefetch;
 use crate::tables::LinkId;
 
@@ -26,14 +27,19 @@ use crate::tables::LinkId;
 const FEWEST: usize = 1 << 12;
 const MOST: usize = 1 << 22;
 
+/// Of fewer slots than these, a megabyte, at most one in [`SPACE`] is taken. What is not taken is not in the cache of a core and
+/// costs nothing; a station that is not in its first slot costs a jump that no core foretells.
+const SPARSE: usize = 1 << 16;
+const SPACE: usize = 8;
+
 /// How many slots are looked at for a key. Where so many are taken nothing is learned.
 const PROBES: usize = 128;
 
 /// How many tables are made, at the most, until one has room for all entries.
 const TRIES: usize = 4;
 
-/// From so many slots on, half a megabyte, a table is not in the cache of a core.
-const COLD: usize = 1 << 15;
+/// From so many slots on, two megabytes, a table is not in the cache of a core.
+const COLD: usize = 1 << 17;
 
 /// For so many milliseconds a station counts as heard just now: less than the ticks of 10 ms in which Linux tells how long ago it was.
 /// A power of two.
@@ -176,15 +182,14 @@ impl Fresh {
     }
 }
 
-#[derive(Default)]
-struct Slot {
-    key: AtomicU64,
-    entry: AtomicU64,
-}
+/// A key, and the entry of its station.
+type Slot = [AtomicU64; 2];
+const KEY: usize = 0;
+const ENTRY: usize = 1;
 
 /// The stations of a bridge.
 pub struct Fdb {
-    slots: Box<[Slot]>,
+    slots: Words<Slot>,
     /// Of the hash, odd, so that nobody outside can choose addresses that collide.
     factor: u64,
     /// Slots that are not free.
@@ -206,11 +211,12 @@ impl Default for Fdb {
 }
 
 impl Fdb {
-    /// An empty one with room for so many, and as many more.
+    /// An empty one with room for so many.
     pub fn for_stations(count: usize) -> Self {
-        let slots = count.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
+        let sparse = count.saturating_mul(SPACE).min(SPARSE);
+        let slots = count.saturating_mul(4).max(sparse).clamp(FEWEST, MOST).next_power_of_two();
         Self {
-            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            slots: Words::exactly(slots.trailing_zeros(), Pages::Small),
             factor: RandomState::new().hash_one(slots) | 1,
             taken: AtomicU32::new(0),
             changes: AtomicU32::new(0),
@@ -222,10 +228,17 @@ impl Fdb {
         self.changes.load(Relaxed)
     }
 
-    /// Whether another one should take its place, made by [`Fdb::again`].
+    /// Whether a larger one should take its place, made by [`Fdb::again`].
+    pub fn is_full(&self) -> bool {
+        let slots = self.slots.len();
+        let room = if slots < SPARSE { slots / SPACE } else { slots / 2 };
+        slots < MOST && self.taken.load(Relaxed) as usize > room
+    }
+
+    /// Whether another one should take its place: a larger one, or one without the slots that were given up.
     pub fn is_crowded(&self) -> bool {
-        let (taken, slots) = (self.taken.load(Relaxed) as usize, self.slots.len());
-        taken > slots / 2 && (slots < MOST || self.iter().count() < taken / 2)
+        let taken = self.taken.load(Relaxed) as usize;
+        self.is_full() || taken > self.slots.len() / 2 && self.iter().count() < taken / 2
     }
 
     /// Whether [`Fdb::again`] makes one with more room.
@@ -255,17 +268,12 @@ impl Fdb {
         product as usize ^ (product >> 64) as usize
     }
 
-    #[inline(always)]
-    fn at(&self, place: usize) -> Option<&Slot> {
-        self.slots.get(place & (self.slots.len() - 1))
-    }
-
     /// The slot of a station, and how far from its first place that is, from so many places on.
     #[inline(never)]
     fn probe_from(&self, first: usize, place: usize, station: Station) -> Option<(usize, &Slot)> {
         for step in first..PROBES {
-            let slot = self.at(place.wrapping_add(step))?;
-            match slot.key.load(Acquire) {
+            let slot = self.slots.word(place.wrapping_add(step));
+            match slot[KEY].load(Acquire) {
                 key if key == station.0 => return Some((step, slot)),
                 0 => return None,
                 _ => {}
@@ -278,8 +286,8 @@ impl Fdb {
     fn slot(&self, station: Station) -> Option<&Slot> {
         // That of most is the first.
         let place = self.place(station);
-        let slot = self.at(place)?;
-        match slot.key.load(Acquire) {
+        let slot = self.slots.word(place);
+        match slot[KEY].load(Acquire) {
             key if key == station.0 => Some(slot),
             0 => None,
             _ => self.probe_from(1, place, station).map(|(_, slot)| slot),
@@ -289,7 +297,7 @@ impl Fdb {
     /// What is known of a station.
     #[inline(always)]
     pub fn find(&self, station: Station) -> Option<Entry> {
-        Entry::unpack(self.slot(station)?.entry.load(Acquire))
+        Entry::unpack(self.slot(station)?[ENTRY].load(Acquire))
     }
 
     /// Whether the table is too large for the cache.
@@ -301,16 +309,14 @@ impl Fdb {
     /// Has the slot of a station at hand soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, station: Station) {
-        if let Some(slot) = self.at(self.place(station)) {
-            prefetch(slot);
-        }
+        prefetch(self.slots.word(self.place(station)));
     }
 
     /// A station was heard at a port. Linux: `br_fdb_update`.
     #[inline(always)]
     pub(crate) fn hear(&self, station: Station, link: LinkId, now: u64) {
         let Some(slot) = self.slot(station) else { return self.learn(station, link, now) };
-        let word = slot.entry.load(Acquire);
+        let word = slot[ENTRY].load(Acquire);
         // Of most frames this is all.
         if !Hearing::new(link, now).is_of(word) {
             self.hear_again(slot, word, link, now);
@@ -320,13 +326,13 @@ impl Fdb {
     /// Whether a station was heard just now at the port where it is heard again, so that [`Fdb::hear`] has nothing to do.
     #[inline(always)]
     pub(crate) fn was_heard(&self, station: Station, hearing: Hearing) -> bool {
-        self.slot(station).is_some_and(|slot| hearing.is_of(slot.entry.load(Acquire)))
+        self.slot(station).is_some_and(|slot| hearing.is_of(slot[ENTRY].load(Acquire)))
     }
 
     /// The port of another station, if that is known.
     #[inline(always)]
     pub(crate) fn port_of(&self, station: Station, fresh: Fresh) -> Option<LinkId> {
-        fresh.port_of(self.slot(station)?.entry.load(Acquire))
+        fresh.port_of(self.slot(station)?[ENTRY].load(Acquire))
     }
 
     #[inline(never)]
@@ -339,7 +345,7 @@ impl Fdb {
             self.changes.fetch_add(1, Relaxed);
         }
         // Where the control thread has changed it meanwhile, that is what holds.
-        let _ = slot.entry.compare_exchange(word, entry.pack(), Release, Relaxed);
+        let _ = slot[ENTRY].compare_exchange(word, entry.pack(), Release, Relaxed);
     }
 
     #[cold]
@@ -349,7 +355,7 @@ impl Fdb {
             && let Some(slot) = self.take(station)
         {
             let entry = Entry { link, flags: 0, heard: now }.pack();
-            let _ = slot.entry.compare_exchange(0, entry, Release, Relaxed);
+            let _ = slot[ENTRY].compare_exchange(0, entry, Release, Relaxed);
             self.changes.fetch_add(1, Relaxed);
         }
     }
@@ -358,10 +364,10 @@ impl Fdb {
     fn take(&self, station: Station) -> Option<&Slot> {
         let place = self.place(station);
         for step in 0..PROBES {
-            let slot = self.at(place.wrapping_add(step))?;
-            let mut key = slot.key.load(Acquire);
+            let slot = self.slots.word(place.wrapping_add(step));
+            let mut key = slot[KEY].load(Acquire);
             if key == 0 {
-                match slot.key.compare_exchange(0, station.0, Release, Acquire) {
+                match slot[KEY].compare_exchange(0, station.0, Release, Acquire) {
                     Ok(_) => {
                         self.taken.fetch_add(1, Relaxed);
                         return Some(slot);
@@ -378,14 +384,14 @@ impl Fdb {
 
     /// Puts an entry in, or another in its place. Whether there is room.
     pub fn set(&self, station: Station, entry: Entry) -> bool {
-        self.take(station).map(|slot| slot.entry.store(entry.pack(), Release)).is_some()
+        self.take(station).map(|slot| slot[ENTRY].store(entry.pack(), Release)).is_some()
     }
 
     /// Takes an entry out.
     pub fn remove(&self, station: Station) {
         if let Some(slot) = self.slot(station) {
-            slot.entry.store(0, Release);
-            slot.key.store(GIVEN_UP, Release);
+            slot[ENTRY].store(0, Release);
+            slot[KEY].store(GIVEN_UP, Release);
         }
     }
 
@@ -408,9 +414,10 @@ impl Fdb {
 
     /// All entries, each with its place, at which no other station ever is.
     pub fn by_place(&self) -> impl Iterator<Item = (usize, Station, Entry)> + '_ {
-        self.slots.iter().enumerate().filter_map(|(place, slot)| {
-            let key = slot.key.load(Acquire);
-            let entry = Entry::unpack(slot.entry.load(Acquire))?;
+        (0..self.slots.len()).filter_map(|place| {
+            let slot = self.slots.word(place);
+            let key = slot[KEY].load(Acquire);
+            let entry = Entry::unpack(slot[ENTRY].load(Acquire))?;
             (key & USED != 0).then_some((place, Station(key), entry))
         })
     }
@@ -505,6 +512,22 @@ mod tests {
         (0..10_000).for_each(|n| small.hear(station(n), LinkId(0), 1));
         assert!(small.is_crowded() && small.iter().count() > 3000);
         assert!(!small.again().is_crowded());
+    }
+
+    /// Each time that it is made again it has room for as many more.
+    #[test]
+    fn a_table_grows_seldom() {
+        let (mut fdb, mut again) = (Fdb::default(), Vec::new());
+        for n in 0..if cfg!(miri) { 2000 } else { 300_000 } {
+            if fdb.is_full() {
+                fdb = fdb.again();
+                again.push(n);
+                assert!(!fdb.is_full(), "{again:?}");
+            }
+            assert!(fdb.set(station(n), Entry { link: LinkId(1), flags: 0, heard: 0 }));
+        }
+        assert!(again.windows(2).all(|two| two[1] + 1 >= two[0] * 2), "{again:?}");
+        assert!(!again.is_empty() && fdb.find(station(0)).is_some());
     }
 
     /// A vendor's addresses follow each other, and are as far from each other in the table as any.

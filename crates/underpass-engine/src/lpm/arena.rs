@@ -36,7 +36,7 @@ impl<T> Clone for Words<T> {
     }
 }
 
-/// An integer that threads share.
+/// An integer that threads share, or several in a row.
 ///
 /// # Safety
 /// All-zero bytes are a value of it, and it is aligned to at most eight bytes.
@@ -50,6 +50,9 @@ unsafe impl Atomic for AtomicI64 {}
 unsafe impl Atomic for AtomicU32 {}
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU16 {}
+
+// SAFETY: as each of them is.
+unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {}
 
 /// Pages of the backing memory.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -36,7 +36,10 @@ pub(super) struct Known {
 impl Stations {
     /// Puts an entry in, or another in its place; whether the table is another one now. `None`: there is no room.
     pub(super) fn put(&mut self, station: Station, entry: Entry) -> Option<bool> {
-        let mut grown = false;
+        let mut grown = self.table.is_full();
+        if grown {
+            self.make_again();
+        }
         while !self.table.set(station, entry) {
             if grown || !self.table.gets_room() {
                 return None;
