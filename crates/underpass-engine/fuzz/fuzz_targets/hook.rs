@@ -1,6 +1,8 @@
 //! Packets through hooks, filters and actions, all made of the bytes.
 #![no_main]
 
+#[path = "../../tests/router/dice.rs"]
+mod dice;
 #[path = "../../tests/router/lab.rs"]
 mod lab;
 #[path = "../../tests/router/pair.rs"]

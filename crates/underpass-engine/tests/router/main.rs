@@ -4,10 +4,12 @@
 
 mod any_hook;
 mod any_packet;
+mod any_queue;
 mod any_tagged;
 mod any_tunnel;
 mod beside;
 mod bridges;
+mod dice;
 mod dt2;
 mod dx2v;
 mod exercise;
@@ -25,6 +27,7 @@ mod pair;
 mod passage;
 mod path;
 mod programs;
+mod queues;
 mod reassembly;
 mod replace_csid;
 mod rows;

@@ -16,47 +16,9 @@ use underpass_engine::tables::{
 };
 use underpass_packet::{ethernet, protocol};
 
+use crate::dice::Dice;
 use crate::lab::{Lab, Watcher, frame, ip4, ip6, udp, with_srh};
 use crate::pair;
-
-/// Bytes from which choices are made; zeros once they are used up.
-struct Dice<'b>(&'b [u8]);
-
-impl Dice<'_> {
-    fn byte(&mut self) -> u8 {
-        let [first, rest @ ..] = self.0 else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::from(self.byte()) % end
-    }
-
-    fn bool(&mut self) -> bool {
-        self.byte() & 1 != 0
-    }
-
-    fn word(&mut self) -> u32 {
-        // Small ones, which lead somewhere, and any.
-        match self.byte() {
-            small @ 0..200 => u32::from(small % 70),
-            _ => u32::from_be_bytes([0; 4].map(|_: u8| self.byte())),
-        }
-    }
-
-    fn some<T>(&mut self, of: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.bool() { Some(of(self)) } else { None }
-    }
-
-    fn list<T>(&mut self, most: usize, mut of: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        (0..self.below(most + 1)).map(|_| of(self)).collect()
-    }
-
-    fn of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())].clone()
-    }
-}
 
 /// A router whose hooks are made anew each time, and the ids that they use.
 struct Bench {
