@@ -62,26 +62,9 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// The value of a parameter, without its escapes.
     pub fn parameter(&self, name: &str) -> Option<String> {
-        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
-        let mut values = pairs.filter(|(known, _)| *known == name);
-        values.next().map(|(_, value)| unescaped(value))
+        let mut pairs = form_urlencoded::parse(self.query.as_bytes());
+        pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
-}
-
-/// Without `%xx` and `+`.
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.filter(|_| first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        (bytes, rest) = match (escaped, first) {
-            (Some(byte), _) => ([bytes, vec![byte]].concat(), behind.get(2..).unwrap_or_default()),
-            (None, b'+') => ([bytes, vec![b' ']].concat(), behind),
-            (None, other) => ([bytes, vec![other]].concat(), behind),
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What is answered.

@@ -1,6 +1,7 @@
 //! `--watch`: what counters have gained in a second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use underpass_daemon::live::{
     LabelStats, MplsDeviceStats, MplsStats, PolicyStats, PortStats, SidStats, Stats, Totals, WorkerStats,
@@ -57,13 +58,10 @@ impl Rates for BTreeMap<String, u64> {
 }
 
 /// Objects found again by `key`.
-fn each<T: Rates + Default, K: PartialEq>(now: &[T], last: &[T], key: fn(&T) -> K, seconds: f64) -> Vec<T> {
-    let none = T::default();
-    let rates = now.iter().map(|object| {
-        let before = last.iter().find(|before| key(before) == key(object)).unwrap_or(&none);
-        object.rates(before, seconds)
-    });
-    rates.collect()
+fn each<T: Rates + Default, K: Eq + Hash>(now: &[T], last: &[T], key: fn(&T) -> K, seconds: f64) -> Vec<T> {
+    let (none, last) =
+        (T::default(), HashMap::<K, &T>::from_iter(last.iter().map(|before| (key(before), before))));
+    now.iter().map(|object| object.rates(last.get(&key(object)).unwrap_or(&&none), seconds)).collect()
 }
 
 /// Writes a `Rates` whose fields `$counter` are counters, and all others are kept.
