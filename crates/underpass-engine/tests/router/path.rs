@@ -480,6 +480,34 @@ fn neighbours_are_answered_whatever_rules_there_are() {
     lab.assert_accounted();
 }
 
+/// A link answers for its own addresses alone, to whoever asks one of its groups; asked by itself it says its link-layer address
+/// no more, which whoever asks has. Linux: `ndisc_recv_ns`.
+#[test]
+fn solicitations_are_for_addresses_of_the_link() {
+    let mut lab = Lab::new();
+    let mut ask = |target: &str, destination: &str| {
+        let message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &lab::v6(target).octets()].concat();
+        let mut packet = ip6("fd00:0::2", destination, protocol::ICMPV6, &message);
+        packet[7] = 255;
+        let sum = Sum::new().add_bytes(&packet[8..]).add_u32(24).add_u32(protocol::ICMPV6.into());
+        packet[42..44].copy_from_slice(&sum.checksum().to_be_bytes());
+        let mut frame = frame(ethernet::IPV6, &packet);
+        if destination.starts_with("ff02") {
+            frame[..2].copy_from_slice(&[0x33, 0x33]);
+            frame[2..6].copy_from_slice(&lab::v6(destination).octets()[12..]);
+        }
+        let sent = lab.send(&[frame]);
+        sent.iter().map(|(_, frame)| (frame[54], frame[58], frame.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(ask("fd00:0::1", "fd00:0::1"), [(136, 0xc0, 78)]);
+    assert_eq!(ask("fd00:0::1", "ff02::1:ff00:1"), [(136, 0xe0, 86)]);
+    assert_eq!(ask("fd00:0::1", "ff02::1"), [(136, 0xe0, 86)]);
+    assert_eq!(ask("fd00:0::1", "ff02::1:ff00:2"), []);
+    assert_eq!(ask("fd00:1::1", "fd00:0::1"), []);
+    assert_eq!(ask("::1", "fd00:0::1"), []);
+    lab.assert_accounted();
+}
+
 /// RFC 1122 section 3.2.2.1: nothing listens.
 #[test]
 fn nothing_listens() {
