@@ -228,6 +228,11 @@ def checksum(data):
 MULTICAST_LISTENER = bytes([58, 0, 5, 2, 0, 0, 1, 0])
 
 
+def is_of_neighbours(frame):
+    """ARP, neighbour solicitations and advertisements."""
+    return frame[12:14] == b"\x08\x06" or frame[12:14] == b"\x86\xdd" and frame[20:21] == b"\x3a" and frame[54:55] in (b"\x87", b"\x88")
+
+
 def is_noise(frame):
     """ARP, neighbour discovery, MLD: what Linux says on its own account."""
     kind = frame[12:14]

@@ -10,7 +10,10 @@ mod carried;
 mod fields;
 mod noise;
 
-use noise::{clear_time, flow, is_noise, is_outer, is_router_made, without_flow_label, without_own_choices};
+use noise::{
+    clear_time, flow, is_noise, is_of_neighbours, is_outer, is_router_made, without_flow_label,
+    without_own_choices,
+};
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -60,6 +63,8 @@ struct Case {
     labels: Vec<String>,
     /// What becomes of a packet depends on those before it.
     remembers: bool,
+    /// ARP and neighbour discovery are part of its output.
+    neighbours: bool,
     /// It needs BPF programs, which `ip` loads into the kernel.
     programs: bool,
     /// By number; the port that each comes in by.
@@ -91,6 +96,7 @@ impl Case {
             programs: config.contains("End.BPF"),
             remembers: config.contains("bpf/count.o")
                 || config.contains("\n# An input depends on those before it.\n"),
+            neighbours: config.contains("\n# ARP and neighbour discovery are part of the output.\n"),
             inputs,
             outputs: ["p0", "p1"].map(|port| {
                 let frames = read(&directory.join(format!("out-{port}.pcap")));
@@ -160,7 +166,8 @@ impl Case {
         let mut worker: Worker = Worker::new(tables, readers.remove(0), pool());
         let mut wrong = String::new();
         for (port, (number, frame)) in &self.inputs {
-            let sent = send(&mut worker, &[(*port, frame)], self.time(*number));
+            let frames = [(*port, frame)];
+            let sent = send(&mut worker, &frames, self.time(*number), self.neighbours);
             for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
                 let expected = expected.iter().filter(|(cause, _)| cause == number).map(|(_, frame)| frame);
                 let place = format!("in {number} ({}), {name}", self.label(*number));
@@ -196,7 +203,7 @@ impl Case {
         let mut sent = [Vec::new(), Vec::new()];
         for (n, inputs) in self.inputs.chunk_by(|(a, _), (b, _)| a == b).enumerate() {
             let frames: Vec<_> = inputs.iter().map(|(port, (_, frame))| (*port, frame)).collect();
-            let burst = send(worker, &frames, SECOND * 1000 * (n as u64 + 1));
+            let burst = send(worker, &frames, SECOND * 1000 * (n as u64 + 1), self.neighbours);
             for (all, part) in sent.iter_mut().zip(burst) {
                 all.extend(part);
             }
@@ -298,8 +305,14 @@ fn compare_shown(wrong: &mut String, expected: &str, router: &Offline) {
     }
 }
 
-/// Sends one burst in by the port of its frames; what each port sent, without noise.
-fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], time: u64) -> [Vec<Vec<u8>>; 2] {
+/// Sends one burst in by the port of its frames; what each port sent, without noise, but with ARP and neighbour discovery if
+/// these are to be seen.
+fn send(
+    worker: &mut Worker,
+    frames: &[(PortId, &Vec<u8>)],
+    time: u64,
+    neighbours: bool,
+) -> [Vec<Vec<u8>>; 2] {
     let mut burst = Burst::new();
     let Some((port, _)) = frames.first() else { return [Vec::new(), Vec::new()] };
     for (_, frame) in frames {
@@ -312,7 +325,8 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], time: u64) -> [Vec<V
     [PortId(0), PortId(1)].map(|port| {
         let sent: Vec<_> = worker.sent(port).collect();
         let frames = sent.iter().map(|packet| packet.bytes().to_vec());
-        let frames = frames.filter(|frame| !is_noise(frame)).map(without_own_choices).collect();
+        let frames = frames.filter(|frame| !is_noise(frame) || neighbours && is_of_neighbours(frame));
+        let frames = frames.map(without_own_choices).collect();
         sent.into_iter().for_each(|packet| worker.pool().give(packet));
         frames
     })

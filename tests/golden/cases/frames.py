@@ -72,12 +72,12 @@ class Case:
     Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not.
     `remembers`: what becomes of an input depends on those before it. `links`: whether what tunnels have
     counted is of use; Linux counts what it tells senders the first time only. `shows`: lines of `tc` whose output
-    after the last packet is part of the case."""
+    after the last packet is part of the case. `neighbours`: whether ARP and neighbour discovery are part of the output."""
 
     def __init__(
-        self, name, doc, config, frames, expect=None, differs=None, counters=None, remembers=False, links=True, shows=()
+        self, name, doc, config, frames, expect=None, differs=None, counters=None, remembers=False, links=True, shows=(), neighbours=False
     ):
-        self.remembers, self.links, self.shows = remembers, links, list(shows)
+        self.remembers, self.links, self.shows, self.neighbours = remembers, links, list(shows), neighbours
         self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
         self.name = f"differs/{name}" if differs else name
         frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
@@ -92,6 +92,8 @@ class Case:
             lines += [f"# Linux differs (linux-*.pcap): {self.differs}"]
         if self.remembers:
             lines += ["# An input depends on those before it."]
+        if self.neighbours:
+            lines += ["# ARP and neighbour discovery are part of the output."]
         lines += [f"# show: {line}" for line in self.shows]
         lines += [f"# Recorded by: tests/golden/record.py {self.name}"]
         return lines + [f"# in {i}: {label}" for i, label in enumerate(self.labels)]

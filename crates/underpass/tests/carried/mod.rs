@@ -130,7 +130,7 @@ impl Carrier {
                 }
                 all.carried[usize::from(hook == Hook::Xdp)] += 1;
                 // The addresses before a frame say by which port it leaves.
-                let sent = send(&mut worker, &[(*port, frame)], case.time(*number)).concat();
+                let sent = send(&mut worker, &[(*port, frame)], case.time(*number), false).concat();
                 let by_program = match verdict {
                     Verdict::Redirected => vec![without_own_choices(left.clone())],
                     Verdict::Dropped => Vec::new(),

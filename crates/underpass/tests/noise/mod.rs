@@ -30,9 +30,17 @@ pub fn clear_time(frame: &mut [u8]) {
 
 /// ARP and neighbour discovery, which the recordings leave out.
 pub fn is_noise(frame: &[u8]) -> bool {
+    is_of_neighbours(frame)
+        || frame.get(12..14) == Some(&[0x86, 0xdd])
+            && frame.get(20) == Some(&58)
+            && matches!(frame.get(54), Some(133..=137))
+}
+
+/// ARP, neighbour solicitations and advertisements, which some recordings have.
+pub fn is_of_neighbours(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x06]) => true,
-        Some([0x86, 0xdd]) => frame.get(20) == Some(&58) && matches!(frame.get(54), Some(133..=137)),
+        Some([0x86, 0xdd]) => frame.get(20) == Some(&58) && matches!(frame.get(54), Some(135 | 136)),
         _ => false,
     }
 }
