@@ -18,6 +18,7 @@ use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::ioam::request::publish_ioam;
+use crate::link::bridge::options::{RTM_DELVLAN, RTM_GETVLAN, RTM_NEWVLAN};
 use crate::link::bridge::{self, fdb::request as fdb};
 use crate::link::change::{add_link, add_loopback};
 use crate::link::publish::{change_sink, free_port};
@@ -39,9 +40,8 @@ use crate::{Client, Protocol, Request, Router, generic, netconf, stats};
 
 /// Asks for the ids of other network namespaces, of which the router knows none.
 const RTM_GETNSID: u16 = 90;
-// Ask for groups and VLANs of bridges, buckets of resilient groups, and VNIs: include/uapi/linux/rtnetlink.h.
+// Ask for groups of bridges, buckets of resilient groups, and VNIs: include/uapi/linux/rtnetlink.h.
 const RTM_GETMDB: u16 = 86;
-const RTM_GETVLAN: u16 = 114;
 const RTM_GETNEXTHOPBUCKET: u16 = 118;
 const RTM_GETTUNNEL: u16 = 122;
 /// `RTNL_FAMILY_IPMR`, `RTNL_FAMILY_IP6MR`: multicast routes, of which there is none.
@@ -254,8 +254,10 @@ impl Router {
             libc::RTM_NEWRULE => route::new_rule(self, request),
             libc::RTM_DELRULE => route::delete_rule(self, request),
             libc::RTM_GETRULE if request.dump() => route::dump_rules(request),
-            // Of groups and of VLANs by themselves nothing is kept, and there are no resilient groups.
-            RTM_GETNEXTHOPBUCKET | RTM_GETVLAN | RTM_GETTUNNEL | RTM_GETMDB if request.dump() => {
+            RTM_NEWVLAN | RTM_DELVLAN if is_of_bridges(request) => bridge::options::change(self, request),
+            RTM_GETVLAN if request.dump() && is_of_bridges(request) => bridge::options::dump(self, request),
+            // Of groups nothing is kept, and there are no resilient groups.
+            RTM_GETNEXTHOPBUCKET | RTM_GETTUNNEL | RTM_GETMDB if request.dump() => {
                 Ok(Outcome::Dump(Box::new(Empty)))
             }
             RTM_GETNSID if request.dump() => Ok(Outcome::Dump(Box::new(Empty))),

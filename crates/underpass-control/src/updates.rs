@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::Router;
 use crate::events::Cause;
+use crate::link::bridge::publish::publish_neighbour;
 use crate::link::tunnel::publish::publish_tunnels_by;
 use crate::route::mpls::publish::refresh_labels_of;
 use crate::route::nexthop::request::flush_objects_of;
@@ -52,6 +53,7 @@ pub(crate) fn last_ipv4_gone(router: &mut Router, link: u32) {
 pub(crate) fn neighbour_changed(router: &mut Router, link: u32, address: IpAddr) {
     let mac = router.neighbours.get(link, address).and_then(|neighbour| neighbour.usable());
     set_neighbour(router, link, address, mac);
+    publish_neighbour(router, link, address);
 }
 
 /// A VRF was added: the first one brings the rules that lead to the tables of VRFs.

@@ -406,9 +406,17 @@ pub const MCAST_FLOOD: u16 = 32;
 pub const BCAST_FLOOD: u16 = 64;
 /// `BR_ISOLATED`.
 pub const ISOLATED: u16 = 128;
+/// `BR_NEIGH_SUPPRESS`.
+pub const NEIGH_SUPPRESS: u16 = 256;
+/// `BR_NEIGH_VLAN_SUPPRESS`.
+pub const NEIGH_VLAN_SUPPRESS: u16 = 512;
+/// `BR_PROXYARP`.
+pub const PROXY_ARP: u16 = 1024;
+/// `BR_PROXYARP_WIFI`.
+pub const PROXY_ARP_WIFI: u16 = 2048;
 
 /// Each with its attribute.
-const SWITCHES: [(u16, u16); 8] = [
+const SWITCHES: [(u16, u16); 12] = [
     (PORT_MODE, HAIRPIN),
     (PORT_GUARD, GUARD),
     (PORT_PROTECT, ROOT_BLOCK),
@@ -417,19 +425,19 @@ const SWITCHES: [(u16, u16); 8] = [
     (PORT_MCAST_FLOOD, MCAST_FLOOD),
     (PORT_BCAST_FLOOD, BCAST_FLOOD),
     (PORT_ISOLATED, ISOLATED),
+    (PORT_NEIGH_SUPPRESS, NEIGH_SUPPRESS),
+    (PORT_NEIGH_VLAN_SUPPRESS, NEIGH_VLAN_SUPPRESS),
+    (PORT_PROXYARP, PROXY_ARP),
+    (PORT_PROXYARP_WIFI, PROXY_ARP_WIFI),
 ];
 
 /// What cannot be switched on.
-const REFUSED: [(u16, &str); 9] = [
+const REFUSED: [(u16, &str); 5] = [
     (PORT_FAST_LEAVE, "fastleave is not supported by this router"),
-    (PORT_PROXYARP, "proxy_arp is not supported by this router"),
-    (PORT_PROXYARP_WIFI, "proxy_arp_wifi is not supported by this router"),
     (PORT_MCAST_TO_UCAST, "mcast_to_unicast is not supported by this router"),
     (PORT_VLAN_TUNNEL, "vlan_tunnel is not supported by this router"),
-    (PORT_NEIGH_SUPPRESS, "neigh_suppress is not supported by this router"),
     (PORT_LOCKED, "locked is not supported by this router"),
     (PORT_MAB, "mab is not supported by this router"),
-    (PORT_NEIGH_VLAN_SUPPRESS, "neigh_vlan_suppress is not supported by this router"),
 ];
 
 /// What makes a link a port of a bridge, but for the bridge and its VLANs.

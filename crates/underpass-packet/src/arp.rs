@@ -17,6 +17,10 @@ use crate::ethernet;
 pub const REQUEST: u16 = 1;
 /// Operation: the sender has.
 pub const REPLY: u16 = 2;
+/// Operation of RARP: who has the target hardware address?
+pub const REVERSE_REQUEST: u16 = 3;
+/// Operation of RARP: what has it.
+pub const REVERSE_REPLY: u16 = 4;
 
 const HARDWARE_ETHERNET: u16 = 1;
 
@@ -85,6 +89,16 @@ impl Packet {
         Ok(packet)
     }
 
+    /// [`Packet::parse`] of a packet whatever hardware it names, if that has addresses of 6 bytes.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse_of_any_hardware(bytes: &[u8]) -> Result<&Self, Malformed> {
+        let (packet, _) = Self::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        packet.check_lengths()?;
+        Ok(packet)
+    }
+
     /// [`Packet::parse`], to be changed.
     ///
     /// # Errors
@@ -97,7 +111,14 @@ impl Packet {
     }
 
     fn check(&self) -> Result<(), Malformed> {
-        if self.hardware_type.get() != HARDWARE_ETHERNET || self.hardware_len != 6 {
+        if self.hardware_type.get() != HARDWARE_ETHERNET {
+            return Err(Malformed::Hardware);
+        }
+        self.check_lengths()
+    }
+
+    fn check_lengths(&self) -> Result<(), Malformed> {
+        if self.hardware_len != 6 {
             return Err(Malformed::Hardware);
         }
         if self.protocol_type.get() != ethernet::IPV4 || self.protocol_len != 4 {
@@ -153,6 +174,9 @@ mod tests {
             bytes[at] ^= 1;
             assert_eq!(Packet::parse(&bytes), Err(fault), "byte {at}");
             assert_eq!(Packet::parse_mut(&mut bytes), Err(fault), "byte {at}");
+            let of_any = Packet::parse_of_any_hardware(&bytes).map(|packet| packet.target());
+            let target = Ipv4Addr::new(192, 0, 2, 2);
+            assert_eq!(of_any, if at < 2 { Ok(target) } else { Err(fault) }, "byte {at}");
         }
     }
 

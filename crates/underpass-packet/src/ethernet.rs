@@ -10,6 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_
 pub const IPV4: u16 = 0x0800;
 /// EtherType of ARP.
 pub const ARP: u16 = 0x0806;
+/// EtherType of RARP: RFC 903.
+pub const RARP: u16 = 0x8035;
 /// EtherType of an 802.1Q tag.
 pub const VLAN: u16 = 0x8100;
 /// EtherType of IPv6.

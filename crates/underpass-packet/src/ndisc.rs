@@ -83,6 +83,21 @@ impl Message {
         Self { kind, code: 0, checksum: U16::ZERO, flags: U32::new(flags), target: target.octets() }
     }
 
+    /// Reads the message at the start of `bytes`, whatever its target is, and what follows it.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`], [`Malformed::Kind`], [`Malformed::Code`].
+    pub fn parse_prefix(bytes: &[u8]) -> Result<(&Self, &[u8]), Malformed> {
+        let (message, rest) = Self::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        if !matches!(message.kind, SOLICITATION | ADVERTISEMENT) {
+            return Err(Malformed::Kind);
+        }
+        if message.code != 0 {
+            return Err(Malformed::Code);
+        }
+        Ok((message, rest))
+    }
+
     /// Whether it is a solicitation; else it is an advertisement.
     pub const fn is_solicitation(&self) -> bool {
         self.kind == SOLICITATION
@@ -126,13 +141,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// See [`Malformed`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (message, options) = Message::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-        if !matches!(message.kind, SOLICITATION | ADVERTISEMENT) {
-            return Err(Malformed::Kind);
-        }
-        if message.code != 0 {
-            return Err(Malformed::Code);
-        }
+        let (message, options) = Message::parse_prefix(bytes)?;
         if message.target().is_multicast() {
             return Err(Malformed::Target);
         }

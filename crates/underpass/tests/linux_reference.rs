@@ -349,6 +349,12 @@ fn bridges_as_in_linux() {
     }
 }
 
+/// Ports at which bridges answer for others.
+#[test]
+fn ports_that_suppress_as_in_linux() {
+    as_recorded("suppress");
+}
+
 /// Where packets would go that are not plain unicast ones, settings of links, and refusals.
 #[test]
 fn answers_as_in_linux() {

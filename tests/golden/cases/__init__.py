@@ -31,6 +31,7 @@ from . import (  # noqa: F401
     rpl,
     segments,
     source,
+    suppress,
     tunnel,
     tunnel_key,
     tunnel_link,

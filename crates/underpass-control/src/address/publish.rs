@@ -10,6 +10,7 @@ use super::source::{common_sources, same_vrf};
 use super::{Address, kernel_protocol, link_local, scope_of};
 use crate::Router;
 use crate::events::Cause;
+use crate::link::bridge::publish::publish_answering;
 use crate::link::publish::publish_link;
 use crate::link::tunnel::Automatic;
 use crate::link::tunnel::publish::{publish_tunnels_from, publish_tunnels_from_any};
@@ -215,4 +216,5 @@ pub(super) fn publish_sources(router: &mut Router, link: u32) {
         same.into_iter().for_each(|index| publish_link(router, index));
     }
     publish_tunnels_from_any(router);
+    publish_answering(router);
 }

@@ -1,8 +1,11 @@
 //! Bridges and their ports: links that pass frames to each other. Linux: `net/bridge/br_if.c`, `br_stp.c`.
 
+mod answer;
 pub(super) mod compile;
 pub(super) mod device;
 pub(crate) mod fdb;
+pub(crate) mod options;
+pub(crate) mod publish;
 pub(super) mod query;
 pub(crate) mod request;
 pub(crate) mod save;
@@ -11,7 +14,9 @@ pub(crate) mod vlans;
 
 use libc::{EBUSY, EINVAL, ELOOP, EMLINK, EOPNOTSUPP};
 use underpass_engine::tables::LinkId;
-use underpass_netlink::bridge::{self, BLOCKING, DISABLED, FORWARDING};
+use underpass_netlink::bridge::{
+    self, BLOCKING, DISABLED, FORWARDING, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI,
+};
 use underpass_netlink::{Attribute, RequestError};
 
 use super::change::change_link;
@@ -173,11 +178,20 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
     }
     let was_open = !joined && is_open(old, up);
     let state = |link: &Link| link.bridge_port.as_ref().map(|port| port.settings.state);
+    if !joined && answers(old) != answers(new) {
+        publish_link(router, index);
+    }
     let switched = set_open(router, cause, new, was_open, is_open(new, up));
     if switched || !joined && state(old) != state(new) {
         select(router, cause, index);
     }
     fdb::refresh_local(router, cause, index);
+}
+
+/// What of a port decides for which stations its bridge answers.
+fn answers(port: &Link) -> Option<u16> {
+    const SWITCHES: u16 = NEIGH_SUPPRESS | NEIGH_VLAN_SUPPRESS | PROXY_ARP | PROXY_ARP_WIFI;
+    port.bridge_port.as_ref().map(|port| port.settings.switches & SWITCHES)
 }
 
 /// A port can pass frames on now, or cannot any more; whether its state is another one. Linux: `br_stp_enable_port`,

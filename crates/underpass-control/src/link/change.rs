@@ -83,6 +83,9 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
         link_changed(router, index, leaves || new.vrf_table().is_some() || v6.0 != v6.1);
     }
+    if old.master != new.master {
+        bridge::publish::publish_answering(router);
+    }
     if let Some(now) = router.links.get(index).cloned() {
         vlan::follow(router, cause, &old, &now);
         bridge::follow(router, cause, &old, &now);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use libc::NTF_PROXY;
+use libc::{NTF_PROXY, NTF_ROUTER};
 use underpass_netlink::{RequestError, Validate};
 
 use super::{NDA_LLADDR, NDA_PROTOCOL, Neighbour, Wanted};
@@ -45,7 +45,8 @@ pub(crate) fn mirror_neighbour(router: &mut Router, request: &Request<'_>) -> Re
     let key = (address.is_ipv6(), wanted.link, address);
     let old = router.neighbours.entries.insert(key, neighbour);
     router.neighbours.generation += 1;
-    if old.as_ref().and_then(Neighbour::usable) != neighbour.usable() {
+    let known = |neighbour: &Neighbour| Some((neighbour.usable()?, neighbour.flags & NTF_ROUTER));
+    if old.as_ref().and_then(known) != known(&neighbour) {
         neighbour_changed(router, wanted.link, address);
     }
     Ok(())

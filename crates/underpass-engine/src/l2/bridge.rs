@@ -12,6 +12,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
+use crate::l2::answer::{answer, is_asking};
 use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
@@ -21,7 +22,7 @@ use crate::worker::path::{Burst, Path};
 use crate::worker::view::View;
 
 /// Where the tag of a frame is: behind its addresses.
-const ADDRESSES: usize = 12;
+pub(super) const ADDRESSES: usize = 12;
 
 /// Length of a tag.
 const TAG: usize = 4;
@@ -50,25 +51,27 @@ enum Flood {
 
 /// Where a frame is on its way through a bridge.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+pub(super) struct Way<'a> {
     /// The bridge's link, and the bridge.
-    id: LinkId,
-    link: &'a Link,
-    bridge: &'a Bridge,
+    pub(super) id: LinkId,
+    pub(super) link: &'a Link,
+    pub(super) bridge: &'a Bridge,
     /// The port by which it has come in; `None`: the bridge's device sends it.
-    from: Option<(LinkId, &'a Link, &'a BridgePort)>,
+    pub(super) from: Option<(LinkId, &'a Link, &'a BridgePort)>,
     now: u64,
     /// Whether a frame goes to all ports, whatever its destination is.
     everywhere: bool,
+    /// Whether it is flooded to ports alone that do not suppress requests for known neighbours.
+    spares: bool,
 }
 
 /// The VLAN of a frame in a bridge that filters by them.
 #[derive(Clone, Copy)]
-struct Tagged {
-    id: u16,
+pub(super) struct Tagged {
+    pub(super) id: u16,
     /// Its tag, where the frame has it: it may have to be put on.
-    tag: [u8; TAG],
-    inside: bool,
+    pub(super) tag: [u8; TAG],
+    pub(super) inside: bool,
 }
 
 /// What becomes of a frame that came in by a port.
@@ -97,33 +100,82 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
         return;
     };
     let from = Some((ingress, link, port));
-    let way = Way { id: port.bridge, link: above, bridge, from, now: view.now / TICK, everywhere };
+    let now = view.now / TICK;
+    let way = Way { id: port.bridge, link: above, bridge, from, now, everywhere, spares: false };
     if bridge.filters.is_none() && bridge.fdb.is_cold() {
         for [destination, source] in burst.iter().filter_map(|packet| Station::of_frame(packet.bytes())) {
             bridge.fdb.prefetch(destination);
             bridge.fdb.prefetch(source);
         }
     }
-    let (mut up, mut kept, mut uncounted) = (Burst::new(), Burst::new(), 0);
+    let mut others = Others::default();
+    if bridge.answering.is_some() && burst.iter().any(|packet| is_asking(packet.bytes())) {
+        pass_asking(path, view, &way, port, (burst, &mut others), trace);
+    }
     let mut known = Known::new(&way, port).filter(|_| !T::WATCHES);
     for packet in burst.drain(..) {
         if let Some(out) = known.as_mut().and_then(|known| known.pass_fast(view, &way, &packet)) {
             send_out(path, view, out, (packet, true), trace);
             continue;
         }
-        match pass(path, view, &way, port, packet, trace) {
-            Step::Done => {}
-            Step::Up(packet, beside) => {
-                up.push(packet);
-                uncounted += beside as u64;
-            }
-            Step::Keep(packet) => kept.push(packet),
-        }
+        others.take(pass(path, view, &way, port, packet, trace));
     }
+    let Others { mut up, kept, uncounted } = others;
     burst.extend(kept);
     if !up.is_empty() {
         // Linux: `br_pass_frame_up`.
         come_in_above(path, view, (way.id, way.link), uncounted, &mut up, trace);
+    }
+}
+
+/// Those of a burst that have no verdict yet.
+#[derive(Default)]
+struct Others {
+    /// They come in by the bridge's device, which does not count so many bytes of them.
+    up: Burst,
+    uncounted: u64,
+    /// They are for the port's link itself.
+    kept: Burst,
+}
+
+impl Others {
+    #[inline(always)]
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Done => {}
+            Step::Up(packet, beside) => {
+                self.up.push(packet);
+                self.uncounted += beside as u64;
+            }
+            Step::Keep(packet) => self.kept.push(packet),
+        }
+    }
+}
+
+/// Takes a burst through a bridge that answers for others, in which there are requests.
+#[cold]
+#[inline(never)]
+fn pass_asking<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    port: &BridgePort,
+    (burst, others): (&mut Burst, &mut Others),
+    trace: &mut T,
+) {
+    for packet in burst.drain(..) {
+        let step = if is_asking(packet.bytes()) {
+            match enter(path, way, port, packet, trace) {
+                Ok((packet, to, tagged)) => {
+                    let spares = answer(path, view, way, (&packet, tagged), trace);
+                    pass_on(path, view, &Way { spares, ..*way }, packet, (to, tagged), trace)
+                }
+                Err(step) => step,
+            }
+        } else {
+            pass(path, view, way, port, packet, trace)
+        };
+        others.take(step);
     }
 }
 
@@ -196,9 +248,26 @@ fn pass<const COUNT: bool, T: Trace>(
     view: &View<'_>,
     way: &Way<'_>,
     port: &BridgePort,
-    mut packet: Packet,
+    packet: Packet,
     trace: &mut T,
 ) -> Step {
+    match enter(path, way, port, packet, trace) {
+        Ok((packet, destination, tagged)) => pass_on(path, view, way, packet, (destination, tagged), trace),
+        Err(step) => step,
+    }
+}
+
+/// Lets a frame into the bridge, which learns its source: with its destination, and the VLAN that it is in.
+#[inline(always)]
+fn enter<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    way: &Way<'_>,
+    port: &BridgePort,
+    mut packet: Packet,
+    trace: &mut T,
+) -> Result<(Packet, [u8; 6], Option<Tagged>), Step> {
+    let dropped =
+        |path: &mut Path<COUNT>, packet, reason, trace: &mut T| Err(dropped(path, packet, reason, trace));
     let Some([destination, source]) = addresses(packet.bytes()) else {
         return dropped(path, packet, DropReason::EthernetTruncated, trace);
     };
@@ -209,7 +278,7 @@ fn pass<const COUNT: bool, T: Trace>(
         && [a, b, c, d, e] == LINK_LOCAL
         && !forwards(way, port, group)
     {
-        return stop(path, way, port, (group, source), packet, trace);
+        return Err(stop(path, way, port, (group, source), packet, trace));
     }
     if port.state == PortState::Closed {
         return dropped(path, packet, DropReason::BridgePort, trace);
@@ -228,6 +297,20 @@ fn pass<const COUNT: bool, T: Trace>(
     if port.state == PortState::Learning {
         return dropped(path, packet, DropReason::BridgePort, trace);
     }
+    Ok((packet, destination, tagged))
+}
+
+/// Passes a frame that was let in to the ports that it is for, or to the bridge itself.
+#[inline(always)]
+fn pass_on<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: Packet,
+    (destination, tagged): ([u8; 6], Option<Tagged>),
+    trace: &mut T,
+) -> Step {
+    let vlan = tagged.map_or(0, |tagged| tagged.id);
     if destination[0] & 1 == 0 {
         match find(way, Station::new(destination, vlan)) {
             Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
@@ -296,7 +379,7 @@ fn stop<const COUNT: bool, T: Trace>(
 }
 
 #[inline(always)]
-fn find(way: &Way<'_>, station: Station) -> Option<Entry> {
+pub(super) fn find(way: &Way<'_>, station: Station) -> Option<Entry> {
     way.bridge.fdb.find(station).filter(|entry| !entry.has_expired(way.now, way.bridge.ageing))
 }
 
@@ -425,7 +508,8 @@ fn flooded<'a>(
 ) -> impl Iterator<Item = (LinkId, &'a Link)> {
     way.bridge.ports.iter().filter_map(move |id| {
         let link = takes(view, way, *id, tagged)?;
-        let [unknown, group, all] = link.bridge_port.as_ref()?.floods;
+        let port = link.bridge_port.as_ref()?;
+        let [unknown, group, all] = port.floods;
         // What the bridge's device sends to a group goes everywhere.
         let own = way.from.is_none();
         let takes = match whom {
@@ -433,7 +517,9 @@ fn flooded<'a>(
             Flood::Group => group || own,
             Flood::All => all || own,
         };
-        takes.then_some((*id, link))
+        let suppresses = || port.proxy_arp_wifi || port.suppresses.has(tagged.map_or(0, |tagged| tagged.id));
+        let spared = port.proxy_arp || way.spares && suppresses();
+        (takes && !spared).then_some((*id, link))
     })
 }
 
@@ -497,37 +583,85 @@ pub(super) fn send_bridged<const COUNT: bool, T: Trace>(
 ) -> bool {
     let mut packets = path.transmit.take(port);
     let any = !packets.is_empty();
-    let way = Way { id, link, bridge, from: None, now: view.now / TICK, everywhere: false };
-    for mut packet in packets.drain(..) {
-        let Some([destination, _]) = addresses(packet.bytes()) else {
-            path.drop(packet, DropReason::EthernetTruncated, trace);
-            continue;
-        };
-        let mut tagged = None;
-        if let Some((protocol, vlans)) = &bridge.filters {
-            tagged = enter_vlan(&mut packet, *protocol, Some(vlans));
-            if tagged.is_none() {
-                path.drop(packet, DropReason::BridgeVlan, trace);
-                continue;
-            }
+    let now = view.now / TICK;
+    let way = Way { id, link, bridge, from: None, now, everywhere: false, spares: false };
+    let suppresses = bridge.answering.as_ref().is_some_and(|answering| answering.suppresses);
+    if suppresses && packets.iter().any(|packet| is_asking(packet.bytes())) {
+        for packet in packets.drain(..) {
+            send_asking(path, view, &way, packet, trace);
         }
-        let station = Station::new(destination, tagged.map_or(0, |tagged| tagged.id));
-        let whom = match destination {
-            ethernet::BROADCAST => Flood::All,
-            [first, ..] if first & 1 != 0 => Flood::Group,
-            _ => match find(&way, station) {
-                Some(entry) => {
-                    match takes(view, &way, entry.link, tagged) {
-                        Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
-                        None => path.drop(packet, DropReason::BridgeNowhere, trace),
-                    }
-                    continue;
-                }
-                None => Flood::Unknown,
-            },
-        };
-        flood(path, view, &way, packet, (tagged, whom), trace);
+    }
+    for packet in packets.drain(..) {
+        if let Some((packet, to, tagged)) = leave_device(path, &way, packet, trace) {
+            send_on(path, view, &way, packet, (to, tagged), trace);
+        }
     }
     path.transmit.give_back(port, packets);
     any
+}
+
+/// The same of a frame in a bridge that answers for others, which may be a request.
+#[cold]
+#[inline(never)]
+fn send_asking<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: Packet,
+    trace: &mut T,
+) {
+    if let Some((packet, to, tagged)) = leave_device(path, way, packet, trace) {
+        let spares = answer(path, view, way, (&packet, tagged), trace);
+        send_on(path, view, &Way { spares, ..*way }, packet, (to, tagged), trace);
+    }
+}
+
+/// Lets a frame of the bridge's device into the bridge: with its destination, and the VLAN that it is in. `None`: it is dropped.
+#[inline(always)]
+fn leave_device<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    way: &Way<'_>,
+    mut packet: Packet,
+    trace: &mut T,
+) -> Option<(Packet, [u8; 6], Option<Tagged>)> {
+    let Some([destination, _]) = addresses(packet.bytes()) else {
+        path.drop(packet, DropReason::EthernetTruncated, trace);
+        return None;
+    };
+    let mut tagged = None;
+    if let Some((protocol, vlans)) = &way.bridge.filters {
+        tagged = enter_vlan(&mut packet, *protocol, Some(vlans));
+        if tagged.is_none() {
+            path.drop(packet, DropReason::BridgeVlan, trace);
+            return None;
+        }
+    }
+    Some((packet, destination, tagged))
+}
+
+/// Sends a frame of the bridge's device by the ports that it is for.
+#[inline(always)]
+fn send_on<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: Packet,
+    (destination, tagged): ([u8; 6], Option<Tagged>),
+    trace: &mut T,
+) {
+    let station = Station::new(destination, tagged.map_or(0, |tagged| tagged.id));
+    let whom = match destination {
+        ethernet::BROADCAST => Flood::All,
+        [first, ..] if first & 1 != 0 => Flood::Group,
+        _ => match find(way, station) {
+            Some(entry) => {
+                return match takes(view, way, entry.link, tagged) {
+                    Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
+                    None => path.drop(packet, DropReason::BridgeNowhere, trace),
+                };
+            }
+            None => Flood::Unknown,
+        },
+    };
+    flood(path, view, way, packet, (tagged, whom), trace);
 }

@@ -1,5 +1,6 @@
 //! Links above other links, which take frames from them and send frames by them.
 
+mod answer;
 pub(crate) mod bridge;
 pub mod fdb;
 pub(crate) mod vlan;
@@ -135,6 +136,21 @@ fn come_in_above<const COUNT: bool, T: Trace>(
     path.levels += 1;
     path.receive(view, (link.port.unwrap_or_default(), id, link), uncounted, burst, trace);
     path.levels -= 1;
+    (path.hooks.received_by, path.labelled) = (by, labelled);
+}
+
+/// A frame that the router itself has made for such a link comes in by it, which does not count it.
+#[cold]
+fn take_in_above<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, link): (LinkId, &Link),
+    packet: Packet,
+    trace: &mut T,
+) {
+    let mut burst: Burst = [packet].into_iter().collect();
+    let (by, labelled) = (path.hooks.received_by, std::mem::take(&mut path.labelled));
+    path.take_in(view, (link.port.unwrap_or_default(), id, link), &mut burst, trace);
     (path.hooks.received_by, path.labelled) = (by, labelled);
 }
 

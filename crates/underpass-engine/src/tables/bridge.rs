@@ -1,6 +1,7 @@
 //! Bridges and their ports as workers find them. Linux: `net/bridge`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::LinkId;
@@ -19,19 +20,54 @@ pub struct Bridge {
     pub group_forward: u16,
     /// The EtherType of the tags by which it filters, and its own VLANs, where it does.
     pub filters: Option<(u16, Box<Membership>)>,
+    /// How it answers for others; `None`: it does not, and looks at no requests.
+    pub answering: Option<Box<Answering>>,
 }
 
 impl PartialEq for Bridge {
     fn eq(&self, other: &Self) -> bool {
-        let Self { ports, fdb, ageing, group_forward, filters } = self;
+        let Self { ports, fdb, ageing, group_forward, filters, answering } = self;
         *ports == other.ports
             && Arc::ptr_eq(fdb, &other.fdb)
             && (*ageing, *group_forward) == (other.ageing, other.group_forward)
             && *filters == other.filters
+            && *answering == other.answering
     }
 }
 
 impl Eq for Bridge {}
+
+/// What a bridge knows that answers ARP requests and neighbour solicitations for others.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Answering {
+    /// Whether requests are suppressed at any of its ports: `BROPT_NEIGH_SUPPRESS_ENABLED`.
+    pub suppresses: bool,
+    /// Whether it looks at ARP at all: its device is not `arp off`.
+    pub arp: bool,
+    /// The router's own addresses on its device, or on a VLAN device above it, and on what is above that, in their order: of IPv6
+    /// those of one link alone. And those of a routing instance, which a number stands for that is no link's.
+    pub own: Box<[(LinkId, IpAddr)]>,
+    /// The routing instances whose addresses are own ones at these devices, too, in their order.
+    pub instances: Box<[(LinkId, LinkId)]>,
+}
+
+impl Answering {
+    /// What stands for a routing instance, that of a VRF's device or that of all who are in none.
+    pub const fn instance(vrf: Option<LinkId>) -> LinkId {
+        match vrf {
+            Some(LinkId(id)) => LinkId(1 << 31 | id),
+            None => LinkId(u32::MAX),
+        }
+    }
+
+    /// Whether an address is the router's own at a device. Linux: `br_is_local_ip`, `br_is_local_ip6`.
+    pub(crate) fn is_own(&self, device: LinkId, address: IpAddr) -> bool {
+        let has = |of: LinkId| self.own.binary_search(&(of, address)).is_ok();
+        let first = self.instances.partition_point(|(other, _)| *other < device);
+        let instances = self.instances.iter().skip(first).take_while(|(other, _)| *other == device);
+        has(device) || instances.into_iter().any(|(_, instance)| has(*instance))
+    }
+}
 
 /// What a port of a bridge does with frames: `BR_STATE_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,6 +100,59 @@ pub struct BridgePort {
     pub group_forward: u16,
     /// Its VLANs, where the bridge filters by these.
     pub vlans: Option<Box<Membership>>,
+    /// The requests for known neighbours that are not flooded to it, and that the bridge answers for stations behind it.
+    pub suppresses: Suppresses,
+    /// Whether the bridge answers all requests for known neighbours that come in by it, and floods nothing to it: `proxy_arp`.
+    pub proxy_arp: bool,
+    /// Whether it answers requests for stations behind it, which are not flooded to it: `proxy_arp_wifi`.
+    pub proxy_arp_wifi: bool,
+}
+
+/// The VLANs of which requests are suppressed at a port of a bridge.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Suppresses {
+    /// None.
+    #[default]
+    None,
+    /// All: `neigh_suppress`.
+    All,
+    /// These, and frames of no VLAN, if it says so: `neigh_vlan_suppress`.
+    Vlans(Box<VlanSet>, bool),
+}
+
+impl Suppresses {
+    /// Whether they are suppressed in a VLAN; 0: the bridge does not filter them. Linux: `br_is_neigh_suppress_enabled`.
+    pub(crate) fn has(&self, vlan: u16) -> bool {
+        match (self, vlan) {
+            (Self::None, _) => false,
+            (Self::All, _) | (Self::Vlans(_, true), 0) => true,
+            (Self::Vlans(vlans, _), vlan) => vlans.has(vlan),
+        }
+    }
+}
+
+/// Identifiers of VLANs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VlanSet([u64; 64]);
+
+impl FromIterator<u16> for Box<VlanSet> {
+    fn from_iter<I: IntoIterator<Item = u16>>(ids: I) -> Self {
+        let mut set = Self::new(VlanSet([0; 64]));
+        ids.into_iter().for_each(|id| set.0[usize::from(id >> 6) & 63] |= 1 << (id & 63));
+        set
+    }
+}
+
+impl VlanSet {
+    const fn has(&self, id: u16) -> bool {
+        self.0[(id >> 6) as usize & 63] >> (id & 63) & 1 != 0
+    }
+}
+
+impl fmt::Debug for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VlanSet({})", self.0.iter().map(|word| word.count_ones()).sum::<u32>())
+    }
 }
 
 /// The VLANs of a port, or of a bridge itself.

@@ -19,6 +19,7 @@ mod input;
 mod ioam;
 mod labels;
 mod link;
+mod neighbours;
 mod outer;
 mod precomputed;
 mod priority;
@@ -34,7 +35,7 @@ mod writer;
 
 pub use action::*;
 pub use behind::{Behind, Ends};
-pub use bridge::{Bridge, BridgePort, Membership, PortState};
+pub use bridge::{Answering, Bridge, BridgePort, Membership, PortState, Suppresses, VlanSet};
 #[cfg(test)]
 pub(crate) use cake::tests::params as cake_params;
 pub use cake::*;
@@ -45,6 +46,7 @@ pub use hook::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelNextHopsId, LabelTable, MAX_LABEL_NEXT_HOPS};
 pub use link::*;
+pub use neighbours::Neighbour;
 pub(crate) use outer::*;
 pub(crate) use precomputed::*;
 pub use qdisc::*;
@@ -115,6 +117,7 @@ pub struct Tables {
     qdisc_changes: AtomicU32,
     priorities: priority::Priorities,
     input_readers: input::InputReaders,
+    neighbours: neighbours::Neighbours,
 }
 
 /// In what a compiled route leads to by itself: a tunnel, not a next hop.
@@ -151,6 +154,7 @@ impl Tables {
             qdisc_changes: AtomicU32::new(0),
             priorities: priority::Priorities::default(),
             input_readers: input::InputReaders::default(),
+            neighbours: neighbours::Neighbours::new(retirer),
         }
     }
 

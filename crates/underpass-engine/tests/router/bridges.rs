@@ -4,14 +4,17 @@
 //! ports 4 to 7 → bridge (port 8 inside), by which 10.3/16 is reached; port 0 is routed
 //! ```
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
-use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
+use underpass_engine::tables::{
+    self, Answering, Bridge, BridgePort, Link, LinkId, Membership, Neighbour, PortState, Suppresses,
+};
 use underpass_engine::worker::Burst;
-use underpass_packet::{ethernet, protocol};
+use underpass_packet::{IntoBytes, arp, ethernet, protocol};
 
 use super::lab::{Lab, MACS, PEERS, bridge_port, frame, ip4, udp};
 use super::tagged::to_third;
@@ -26,6 +29,7 @@ struct Bridged {
     fdb: Arc<Fdb>,
     bridge: LinkId,
     ports: [LinkId; 4],
+    table: Bridge,
 }
 
 /// VLANs: (untagged are, members with whether they leave untagged), of the bridge and of each port.
@@ -55,14 +59,20 @@ fn bridged(vlans: Option<&Vlans>, change: impl Fn(usize, &mut BridgePort), slots
         lab.writer.add_link(link)
     });
     let filters = of(0).map(|own| (ethernet::VLAN, own));
-    let table =
-        Bridge { ports: ports.into(), fdb: Arc::clone(&fdb), ageing: 1000, group_forward: 0, filters };
-    lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..own });
+    let table = Bridge {
+        ports: ports.into(),
+        fdb: Arc::clone(&fdb),
+        ageing: 1000,
+        group_forward: 0,
+        filters,
+        answering: None,
+    };
+    lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table.clone())), ..own });
     for vlan in 0..100 {
         fdb.set(Station::new(OWN, vlan), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
     }
     to_third(&mut lab, bridge, PortId(8));
-    Bridged { lab, fdb, bridge, ports }
+    Bridged { lab, fdb, bridge, ports, table }
 }
 
 fn plain() -> Bridged {
@@ -127,6 +137,73 @@ fn a_station_is_learned_moves_and_is_forgotten() {
     // Where it came from it does not go.
     assert!(lab.ports_of(7, made(station(9), station(9), None)).is_empty());
     assert_eq!(lab.lab.drops(), [("bridge-nowhere", 1)]);
+    lab.lab.assert_accounted();
+}
+
+/// The second port suppresses requests of these VLANs. Station 2 is behind it, and has the address 10.5.0.2 in VLANs 5 and 6.
+fn answering(suppressed: &[u16]) -> Bridged {
+    let vlans: Vlans = [0, 1, 2, 3, 4].map(|_| (0, vec![(5, false), (6, false)]));
+    let suppresses = |n: usize, port: &mut BridgePort| {
+        if n == 1 {
+            port.suppresses = Suppresses::Vlans(suppressed.iter().copied().collect(), false);
+        }
+    };
+    let mut lab = bridged(Some(&vlans), suppresses, 512);
+    let own = Link { ifindex: 20, port: Some(PortId(8)), ..lab.lab.link(1) };
+    let writer = &mut lab.lab.writer;
+    let devices = [5, 6].map(|id: u16| {
+        let device = Link { ifindex: u32::from(id) + 40, port: None, ..own.clone() };
+        (ethernet::VLAN, id, writer.add_link(device))
+    });
+    let answering = Answering { suppresses: true, arp: true, ..Answering::default() };
+    let table = Bridge { answering: Some(Box::new(answering)), ..lab.table.clone() };
+    writer.set_link(
+        lab.bridge,
+        Link { bridge: Some(Box::new(table)), vlans: tables::Vlans::new(devices), ..own },
+    );
+    for (_, id, device) in devices {
+        let neighbour = Neighbour { mac: station(2), router: false };
+        writer.set_neighbour(device, Ipv4Addr::new(10, 5, 0, 2).into(), Some(neighbour));
+        let entry = Entry { link: lab.ports[1], flags: STATIC, heard: 0 };
+        lab.fdb.set(Station::new(station(2), id), entry);
+    }
+    lab
+}
+
+fn request(target: [u8; 4], vlan: u16) -> Vec<u8> {
+    let packet = arp::Packet::new(arp::REQUEST, (station(1), [10, 5, 0, 1].into()), ([0; 6], target.into()));
+    let mut frame = made(ALL, station(1), Some(vlan));
+    frame.truncate(16);
+    [&frame[..], &ethernet::ARP.to_be_bytes(), packet.as_bytes()].concat()
+}
+
+/// `neigh_vlan_suppress`: `bridge vlan set vid 5 dev IF neigh_suppress on`.
+#[test]
+fn requests_are_suppressed_by_vlan() {
+    let mut lab = answering(&[5]);
+    let sent = lab.by(4, &[request([10, 5, 0, 2], 5)]);
+    assert_eq!(sent.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [4, 6, 7]);
+    let reply = &sent[0].1;
+    assert_eq!(
+        (&reply[..6], &reply[6..12], &reply[12..18]),
+        (&station(1)[..], &station(2)[..], &[0x81, 0, 0, 5, 8, 6][..])
+    );
+    assert_eq!((reply[25], &reply[26..32]), (2, &station(2)[..]));
+    assert_eq!(lab.ports_of(4, request([10, 5, 0, 2], 6)), [5, 6, 7]);
+    assert_eq!(lab.ports_of(4, request([10, 5, 0, 3], 5)), [5, 6, 7]);
+    // By the port itself nothing is suppressed.
+    assert_eq!(lab.ports_of(5, request([10, 5, 0, 2], 5)), [4, 6, 7]);
+    lab.lab.assert_accounted();
+}
+
+/// Frames between requests go as they do without.
+#[test]
+fn requests_keep_their_place_in_a_burst() {
+    let mut lab = answering(&[5]);
+    let (plain, request) = (made(station(2), station(1), Some(5)), request([10, 5, 0, 2], 5));
+    let sent = lab.by(4, &[plain.clone(), request.clone(), plain.clone(), request, plain]);
+    let ports: Vec<u16> = sent.iter().map(|(port, _)| *port).collect();
+    assert_eq!(ports, [4, 4, 5, 5, 5, 6, 6, 7, 7]);
     lab.lab.assert_accounted();
 }
 
@@ -278,5 +355,40 @@ proptest! {
             lab.by([0, 4, 5, 6, 7][port], &frames);
         }
         lab.lab.assert_accounted();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Requests with any bytes changed, cut anywhere: each has its verdict.
+    #[test]
+    fn any_requests(
+        requests in proptest::collection::vec(
+            (0..4_usize, 0..3_u16, proptest::collection::vec((12..130_usize, any::<u8>()), 0..4), 14..140_usize), 1..40),
+    ) {
+        let mut lab = answering(&[5]);
+        for (port, kind, changes, length) in requests {
+            let mut frame = match kind {
+                0 => request([10, 5, 0, 2], 5),
+                1 => request([10, 5, 0, 2], 6),
+                _ => {
+                    let mut frame = made(ALL, station(1), Some(5));
+                    frame.truncate(16);
+                    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255]);
+                    frame.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+                    frame.extend([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 2, 135, 0, 0, 0, 0, 0, 0, 0]);
+                    frame.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 2, 0xaa, 0, 0, 0, 1]);
+                    frame
+                }
+            };
+            for (at, byte) in changes {
+                frame.get_mut(at).into_iter().for_each(|there| *there = byte);
+            }
+            frame.truncate(length);
+            lab.lab.now += 1_000_000;
+            lab.by(PORTS[port], &[frame]);
+            lab.lab.assert_accounted();
+        }
     }
 }

@@ -57,7 +57,14 @@ fn router() -> Router {
     fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
     fdb.set(Station::new(FIVE, 0), Entry { link: customers[1], flags: STATIC, heard: 0 });
     fdb.set(Station::new(FAR, 0), Entry { link: device, flags: STATIC, heard: 0 });
-    let table = Bridge { ports, fdb: Arc::clone(&fdb), ageing: 300_000, group_forward: 0, filters: None };
+    let table = Bridge {
+        ports,
+        fdb: Arc::clone(&fdb),
+        ageing: 300_000,
+        group_forward: 0,
+        filters: None,
+        answering: None,
+    };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
     lab.writer.insert6(lab.fib6, v6("fc00:2::"), 32, lab.forward[0]);
     let counters = [
@@ -312,8 +319,14 @@ fn a_loop_of_bridges_has_an_end() {
         for (at, link) in inside.into_iter().enumerate() {
             let own = if at == 0 { vec![customer] } else { Vec::new() };
             let ports = [&own[..], &devices[2 * at..2 * at + 2]].concat().into();
-            let table =
-                Bridge { ports, fdb: Arc::default(), ageing: 300_000, group_forward: 0, filters: None };
+            let table = Bridge {
+                ports,
+                fdb: Arc::default(),
+                ageing: 300_000,
+                group_forward: 0,
+                filters: None,
+                answering: None,
+            };
             lab.writer.set_link(bridges[at], Link { bridge: Some(Box::new(table)), ..link });
         }
         send(&mut lab, 4, &[case("from a port, everybody")], watched);

@@ -40,7 +40,14 @@ fn bridge(lab: &mut Lab, device: LinkId) -> Arc<Fdb> {
     lab.writer.set_link(device, tunnel);
     let (ports, fdb) = ([own, device].into(), Arc::new(Fdb::default()));
     fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
-    let table = Bridge { ports, fdb: Arc::clone(&fdb), ageing: 300_000, group_forward: 0, filters: None };
+    let table = Bridge {
+        ports,
+        fdb: Arc::clone(&fdb),
+        ageing: 300_000,
+        group_forward: 0,
+        filters: None,
+        answering: None,
+    };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
     fdb
 }

@@ -8,7 +8,7 @@ use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, BridgePort, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link,
-    LinkId, Lookup, LookupId, NextHop, NextHopId, PortState, Rewrite, Via, Writer,
+    LinkId, Lookup, LookupId, NextHop, NextHopId, PortState, Rewrite, Suppresses, Via, Writer,
 };
 use underpass_engine::trace::{Event, Watch};
 use underpass_engine::worker::{Burst, Worker};
@@ -89,6 +89,9 @@ pub fn bridge_port(bridge: LinkId) -> BridgePort {
         isolated: false,
         group_forward: 0,
         vlans: None,
+        suppresses: Suppresses::None,
+        proxy_arp: false,
+        proxy_arp_wifi: false,
     }
 }
 

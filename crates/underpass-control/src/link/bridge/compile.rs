@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use underpass_engine::tables::{self, PortState};
 use underpass_netlink::bridge::{
-    BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, MCAST_FLOOD,
+    BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, MCAST_FLOOD, PROXY_ARP,
+    PROXY_ARP_WIFI,
 };
 
+use super::answer;
 use crate::Router;
 use crate::link::Link;
 
@@ -25,6 +27,7 @@ pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<table
         ageing: u64::from(settings.ageing_time) * 10,
         group_forward: settings.forwards(),
         filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
+        answering: answer::compile(router, link, bridge),
     }))
 }
 
@@ -47,5 +50,8 @@ pub(in crate::link) fn compile_port(router: &Router, link: &Link) -> Option<Box<
         isolated: settings.has(ISOLATED),
         group_forward: settings.group_fwd_mask,
         vlans: filters.then(|| port.vlans.compile()),
+        suppresses: answer::suppresses(port),
+        proxy_arp: settings.has(PROXY_ARP),
+        proxy_arp_wifi: settings.has(PROXY_ARP_WIFI),
     }))
 }

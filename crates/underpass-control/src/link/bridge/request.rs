@@ -74,7 +74,8 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-fn vlans(link: &mut Link) -> Option<&mut Vlans> {
+/// The VLANs of a bridge or of a port, to be changed.
+pub(super) fn vlans(link: &mut Link) -> Option<&mut Vlans> {
     match (&mut link.bridge_port, &mut link.bridge) {
         (Some(port), _) => Some(&mut port.vlans),
         (None, Some(bridge)) => Some(&mut bridge.vlans),

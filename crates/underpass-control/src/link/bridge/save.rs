@@ -2,7 +2,8 @@
 
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, USER};
 use underpass_netlink::bridge::{
-    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, ROOT_BLOCK,
+    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, NEIGH_SUPPRESS,
+    NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK,
 };
 
 use super::super::Link;
@@ -79,6 +80,10 @@ fn port_words(port: &BridgePort) -> Words {
         (MCAST_FLOOD, "mcast_flood"),
         (BCAST_FLOOD, "bcast_flood"),
         (ISOLATED, "isolated"),
+        (PROXY_ARP, "proxy_arp"),
+        (PROXY_ARP_WIFI, "proxy_arp_wifi"),
+        (NEIGH_SUPPRESS, "neigh_suppress"),
+        (NEIGH_VLAN_SUPPRESS, "neigh_vlan_suppress"),
     ] {
         let on = port.settings.has(bit);
         words.some(name, (on != first.has(bit)).then(|| switch(on)));
@@ -97,6 +102,9 @@ fn save_vlans(save: &mut Save<'_>, name: &str, vlans: &Vlans, default: u16, itse
         let pvid = if is_pvid { " pvid" } else { "" };
         let untagged = if untagged { " untagged" } else { "" };
         save.line(Words::new(&format!("bridge vlan add vid {id} dev {name}{pvid}{untagged}{itself}")));
+    }
+    for id in vlans.suppressed() {
+        save.line(Words::new(&format!("bridge vlan set vid {id} dev {name} neigh_suppress on")));
     }
 }
 

@@ -9,8 +9,23 @@ use underpass_engine::tables::Membership;
 pub struct Vlans {
     /// The VLAN of frames without a tag; 0: none.
     pub pvid: u16,
-    /// Each with whether its frames leave without a tag.
-    members: BTreeMap<u16, bool>,
+    members: BTreeMap<u16, Member>,
+}
+
+/// One of the VLANs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Member {
+    /// Whether its frames leave without a tag.
+    untagged: bool,
+    options: Options,
+}
+
+/// What a VLAN of a port is besides its tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Options {
+    /// Whether requests for known neighbours are suppressed in it, where the port looks at that:
+    /// `BR_VLFLAG_NEIGH_SUPPRESS_ENABLED`.
+    pub suppresses: bool,
 }
 
 impl Vlans {
@@ -21,7 +36,22 @@ impl Vlans {
 
     /// Identifier, whether it is that of frames without a tag, whether its frames leave without one.
     pub fn iter(&self) -> impl Iterator<Item = (u16, bool, bool)> {
-        self.members.iter().map(|(&id, &untagged)| (id, id == self.pvid, untagged))
+        self.members.iter().map(|(&id, member)| (id, id == self.pvid, member.untagged))
+    }
+
+    /// Those in which requests for known neighbours are suppressed.
+    pub(super) fn suppressed(&self) -> impl Iterator<Item = u16> {
+        self.members.iter().filter(|(_, member)| member.options.suppresses).map(|(&id, _)| id)
+    }
+
+    /// What one of them is besides.
+    pub(super) fn options(&self, id: u16) -> Options {
+        self.members.get(&id).map(|member| member.options).unwrap_or_default()
+    }
+
+    /// The same, to be changed, if it is one of them.
+    pub(super) fn options_mut(&mut self, id: u16) -> Option<&mut Options> {
+        self.members.get_mut(&id).map(|member| &mut member.options)
     }
 
     /// Adds a VLAN, or makes another of it. Linux: `__vlan_add_flags`.
@@ -29,7 +59,7 @@ impl Vlans {
         if id == 0 {
             return;
         }
-        self.members.insert(id, untagged);
+        self.members.entry(id).or_default().untagged = untagged;
         if is_pvid {
             self.pvid = id;
         } else if self.pvid == id {
@@ -48,7 +78,7 @@ impl Vlans {
     /// The VLAN that new ports get is another one: so is theirs, where no request has said otherwise; whether it is.
     /// Linux: `__br_vlan_set_default_pvid`.
     pub(super) fn replace_default(&mut self, old: u16, new: u16) -> bool {
-        let has_old = old != 0 && self.pvid == old && self.members.get(&old) == Some(&true);
+        let has_old = old != 0 && self.pvid == old && self.members.get(&old).is_some_and(|old| old.untagged);
         if old != 0 && !has_old || new != 0 && self.has(new) {
             return false;
         }
@@ -59,6 +89,6 @@ impl Vlans {
 
     /// As the packet path needs them.
     pub(super) fn compile(&self) -> Box<Membership> {
-        Membership::new(self.pvid, self.members.iter().map(|(&id, &untagged)| (id, untagged)))
+        Membership::new(self.pvid, self.members.iter().map(|(&id, member)| (id, member.untagged)))
     }
 }

@@ -1,0 +1,260 @@
+//! `bridge vlan set`, `bridge -d vlan show`: what VLANs of a port are besides their tags. Linux: `net/bridge/br_vlan.c`,
+//! `br_vlan_options.c`.
+
+use libc::{AF_BRIDGE, EINVAL, ENODEV, ENOENT, EOPNOTSUPP};
+use underpass_netlink::bridge::FORWARDING;
+use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Validate, policy};
+
+use super::super::Link;
+use super::super::change::change_link;
+use super::fdb;
+use super::query::{PVID, RANGE_BEGIN, RANGE_END, UNTAGGED};
+use super::request::vlans;
+use super::vlans::{Options, Vlans};
+use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::events::Cause;
+use crate::request::word;
+use crate::{Request, Router};
+
+/// `RTM_NEWVLAN`.
+pub(crate) const RTM_NEWVLAN: u16 = 112;
+/// `RTM_DELVLAN`.
+pub(crate) const RTM_DELVLAN: u16 = 113;
+/// `RTM_GETVLAN`.
+pub(crate) const RTM_GETVLAN: u16 = 114;
+
+const ENTRY: u16 = 1;
+const GLOBAL_OPTIONS: u16 = 2;
+
+const INFO: u16 = 1;
+const RANGE: u16 = 2;
+const STATE: u16 = 3;
+const TUNNEL_INFO: u16 = 4;
+const MCAST_ROUTER: u16 = 6;
+const MCAST_N_GROUPS: u16 = 7;
+const MCAST_MAX_GROUPS: u16 = 8;
+const NEIGH_SUPPRESS: u16 = 9;
+
+const POLICY: [Type; 10] = policy(&[
+    (INFO, Type::Exact(4)),
+    (RANGE, Type::U16),
+    (STATE, Type::U8),
+    (TUNNEL_INFO, Type::Nested),
+    (MCAST_ROUTER, Type::U8),
+    (MCAST_N_GROUPS, Type::Unsupported),
+    (MCAST_MAX_GROUPS, Type::U32),
+    (NEIGH_SUPPRESS, Type::U8),
+]);
+
+/// In the flags of a VLAN: it is there already, and only what it is besides is said.
+const ONLY_OPTIONS: u16 = 1 << 6;
+
+/// What the router has no other value of.
+const ONLY: [(u16, u8, &str); 2] = [
+    (STATE, FORWARDING, "states of VLANs are not supported by this router"),
+    (MCAST_ROUTER, 1, "mcast_router is not supported by this router"),
+];
+
+/// `struct br_vlan_msg`.
+const HEADER: usize = 8;
+
+/// `RTM_NEWVLAN`, `RTM_DELVLAN`. Linux: `br_vlan_rtm_process`.
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
+    let header = request.fixed::<HEADER>()?;
+    let deletes = request.message.kind == RTM_DELVLAN;
+    let index = u32::from_ne_bytes(word(&header, 4));
+    let link = router.links.get(index).ok_or(RequestError::errno(ENODEV))?;
+    if link.bridge.is_none() && link.bridge_port.is_none() {
+        return Err(RequestError::new(EINVAL, "bridge: The device is not a valid bridge or bridge port"));
+    }
+    let rest = request.message.body().get(HEADER..).unwrap_or_default();
+    let entries = Attribute { kind: 0, offset: (16 + HEADER - 4) as u32, value: rest }.nested();
+    let mut any = false;
+    for entry in entries.filter(|entry| matches!(entry.kind, ENTRY | GLOBAL_OPTIONS)) {
+        any = true;
+        if entry.kind == GLOBAL_OPTIONS {
+            let text = "options of VLANs of a bridge are not supported by this router";
+            return Err(RequestError::new(EOPNOTSUPP, text).at(entry.offset));
+        }
+        apply(router, Cause::from(request), index, &entry, deletes)?;
+    }
+    if any { Ok(Outcome::Done) } else { Err(RequestError::new(EINVAL, "bridge: No vlans found to process")) }
+}
+
+/// Linux: `br_vlan_rtm_process_one`.
+fn apply(
+    router: &mut Router,
+    cause: Cause,
+    index: u32,
+    entry: &Attribute<'_>,
+    deletes: bool,
+) -> Result<(), RequestError> {
+    let invalid = |text| RequestError::new(EINVAL, text);
+    let attributes: Attributes<'_, 10> = entry.parse_nested(&POLICY, Validate::Liberal)?;
+    let info = attributes.get(INFO).and_then(|info| <[u8; 4]>::try_from(info.value).ok());
+    let [a, b, c, d] = info.ok_or(invalid("bridge: Missing vlan entry info"))?;
+    let (flags, first) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    if flags & (RANGE_BEGIN | RANGE_END) != 0 {
+        return Err(invalid("bridge: Old-style vlan ranges are not allowed when using RTM vlan calls"));
+    }
+    let is_vlan =
+        |id: u16| if (1..4095).contains(&id) { Ok(id) } else { Err(invalid("bridge: Vlan id is invalid")) };
+    let mut last = is_vlan(first)?;
+    if let Some(range) = attributes.get(RANGE) {
+        last = is_vlan(range.u16())?;
+        if flags & PVID != 0 {
+            return Err(invalid("bridge: Pvid isn't allowed in a range"));
+        }
+        if last <= first {
+            return Err(invalid("bridge: End vlan id is less than or equal to start vlan id"));
+        }
+    }
+    let Some(mut link) = router.links.get(index).cloned() else { return Ok(()) };
+    let is_port = link.bridge_port.is_some();
+    let mut gone = Vec::new();
+    if let Some(vlans) = vlans(&mut link).filter(|_| deletes || flags & ONLY_OPTIONS == 0) {
+        for id in first..=last {
+            if !deletes {
+                vlans.add(id, flags & PVID != 0, flags & UNTAGGED != 0);
+            } else if vlans.has(id) {
+                vlans.remove(id);
+                gone.push(id);
+            }
+        }
+    }
+    let mut result = Ok(());
+    if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
+        result = set_options(vlans, first, last, &attributes, is_port);
+    }
+    let (id, bridge) = (link.id, link.master.filter(|_| is_port));
+    change_link(router, cause, link);
+    if let Some(bridge) = bridge {
+        gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(id), vlan));
+    }
+    result
+}
+
+/// Those before the first for which it cannot be done have them then. Linux: `br_vlan_process_options`.
+fn set_options(
+    vlans: &mut Vlans,
+    first: u16,
+    last: u16,
+    attributes: &Attributes<'_, 10>,
+    is_port: bool,
+) -> Result<(), RequestError> {
+    for (id, text) in [
+        (first, "bridge: Vlan range start doesn't exist, can't process options"),
+        (last, "bridge: Vlan range end doesn't exist, can't process options"),
+    ] {
+        if !vlans.has(id) {
+            return Err(RequestError::new(ENOENT, text));
+        }
+    }
+    for (kind, only, text) in ONLY {
+        if let Some(other) = attributes.get(kind).filter(|value| value.u8() != only) {
+            return Err(RequestError::new(EOPNOTSUPP, text).at(other.offset));
+        }
+    }
+    for (kind, text) in [
+        (TUNNEL_INFO, "vlan_tunnel is not supported by this router"),
+        (MCAST_MAX_GROUPS, "mcast_max_groups is not supported by this router"),
+    ] {
+        if let Some(refused) = attributes.get(kind) {
+            return Err(RequestError::new(EOPNOTSUPP, text).at(refused.offset));
+        }
+    }
+    for id in first..=last {
+        let missing = RequestError::new(ENOENT, "bridge: Vlan in range doesn't exist, can't process options");
+        let options = vlans.options_mut(id).ok_or(missing)?;
+        if let Some(on) = attributes.get(NEIGH_SUPPRESS) {
+            if !is_port {
+                return Err(RequestError::new(EINVAL, "bridge: Can't set neigh_suppress for non-port vlans"));
+            }
+            options.suppresses = on.u8() != 0;
+        }
+    }
+    Ok(())
+}
+
+/// A dump of VLANs of bridges and their ports, after the last link.
+struct VlanDump {
+    last: u32,
+    only: Option<u32>,
+}
+
+const DUMP_FLAGS: u16 = 1;
+/// `BRIDGE_VLANDB_DUMPF_GLOBAL`: what VLANs of a bridge are for all of its ports.
+const GLOBAL: u32 = 1 << 1;
+
+/// Linux: `br_vlan_rtm_dump`.
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
+    const DUMP: [Type; 2] = policy(&[(DUMP_FLAGS, Type::U32)]);
+    let (header, attributes) = request.parse::<HEADER, 2>(&DUMP, Validate::Liberal)?;
+    let index = u32::from_ne_bytes(word(&header, 4));
+    if attributes.get(DUMP_FLAGS).is_some_and(|flags| flags.u32() & GLOBAL != 0) {
+        return Ok(Outcome::Dump(Box::new(crate::dump::Empty)));
+    }
+    if index != 0 && router.links.get(index).is_none() {
+        return Err(RequestError::errno(ENODEV));
+    }
+    Ok(Outcome::Dump(Box::new(VlanDump { last: 0, only: Some(index).filter(|index| *index != 0) })))
+}
+
+impl Dump for VlanDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
+        let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
+        self.last = link.index;
+        if self.only.is_none_or(|only| only == link.index)
+            && let Some(vlans) = vlans_of(link)
+        {
+            out.message(RTM_NEWVLAN, |reply| write(reply, link, vlans))?;
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.links.generation
+    }
+
+    fn filtered(&self) -> bool {
+        self.only.is_some()
+    }
+}
+
+/// The VLANs of a bridge or of a port.
+fn vlans_of(link: &Link) -> Option<&Vlans> {
+    let of_port = link.bridge_port.as_ref().map(|port| &port.vlans);
+    of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans))
+}
+
+/// Linux: `br_vlan_dump_dev`.
+fn write(reply: &mut Reply<'_>, link: &Link, vlans: &Vlans) {
+    let mut header = [0; HEADER];
+    header[0] = AF_BRIDGE as u8;
+    header[4..].copy_from_slice(&link.index.to_ne_bytes());
+    reply.fixed(&header);
+    let all: Vec<_> =
+        vlans.iter().map(|(id, is_pvid, untagged)| (id, is_pvid, untagged, vlans.options(id))).collect();
+    // Whether they are suppressed makes no difference to Linux: what is shown is what the first is.
+    let together = |one: &Entry, next: &Entry| one.0 + 1 == next.0 && one.2 == next.2 && !one.1 && !next.1;
+    for range in all.chunk_by(together) {
+        let (Some(&(first, is_pvid, untagged, options)), Some(&(last, ..))) = (range.first(), range.last())
+        else {
+            continue;
+        };
+        let flags = if is_pvid { PVID } else { 0 } | if untagged { UNTAGGED } else { 0 };
+        let entry = reply.nest(ENTRY);
+        let ([a, b], [c, d]) = (flags.to_ne_bytes(), first.to_ne_bytes());
+        reply.attribute(INFO, &[a, b, c, d]);
+        if first < last {
+            reply.u16(RANGE, last);
+        }
+        reply.u8(STATE, FORWARDING);
+        reply.u8(MCAST_ROUTER, 1);
+        reply.u8(NEIGH_SUPPRESS, options.suppresses.into());
+        reply.end(entry);
+    }
+}
+
+/// Identifier, whether it is that of frames without a tag, whether its frames leave without one, and what it is besides.
+type Entry = (u16, bool, bool, Options);
