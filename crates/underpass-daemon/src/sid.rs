@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::seg6local::{
-    Action, Counts, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
+    Action, ArgFe2, Counts, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
 };
 
 use crate::client::{Client, ClientError};
@@ -36,6 +36,7 @@ const METRIC: u32 = 1024;
   underpass exec -- bridge fdb append 00:00:00:00:00:00 dev srl0 dst fc00:2::d3
   underpass sid add fc00:1::d2 End.DT2U --oif srl0 --count
   underpass sid add fc00:1::d3 End.DT2M --oif srl0
+  underpass sid add fc00:1::d400/120 End.DT2M --oif srl0 --fe2 1x8
   underpass sid add fc00:1::40 End.DX2V --oif eth1
   underpass sid add 5f00:0:b:c:9::/80 End --dev eth0 --flavors replace-csid,psp --lblen 48 --nflen 32
   underpass sid replace fc00:1::40 End.DX2V --oif eth2
@@ -100,6 +101,9 @@ struct Sid {
     /// Bits of the locator node and the function
     #[arg(long, default_value_t = 0, requires = "flavors")]
     nflen: u8,
+    /// Its argument behind the prefix, of End.DT2M: K numbers of ports of the bridge, of X bits each, which frames do not go to
+    #[arg(long, value_name = "KxX", value_parser = argument)]
+    fe2: Option<(u8, u8)>,
     /// Count packets, bytes and errors
     #[arg(long)]
     count: bool,
@@ -138,6 +142,11 @@ fn prefix(text: &str) -> Result<(Ipv6Addr, u8), String> {
     }
 }
 
+fn argument(text: &str) -> Result<(u8, u8), String> {
+    let numbers = text.split_once('x').and_then(|(k, x)| Some((k.parse().ok()?, x.parse().ok()?)));
+    numbers.ok_or_else(|| "how many ports, and the bits of each: 2x8".to_owned())
+}
+
 impl Sid {
     /// What the route says of the SID.
     fn local(&self, client: &Client) -> anyhow::Result<Seg6Local> {
@@ -167,6 +176,7 @@ impl Sid {
             ensure!(there || !wanted, "{} needs {option}", action.name());
             ensure!(wanted || !there, "{} has no {option}", action.name());
         }
+        ensure!(self.fe2.is_none() || action == Action::EndDT2M, "{} has no --fe2", action.name());
         let bit = |flavour: &Flavour| match flavour {
             Flavour::ReplaceCsid => FLAVOR_REPLACE_CSID,
             Flavour::Psp => FLAVOR_PSP,
@@ -186,6 +196,7 @@ impl Sid {
             vrf_table: None,
             counted: self.count,
             flavors: (!self.flavors.is_empty()).then_some(flavors),
+            fe2: self.fe2.map(|(count, bits)| ArgFe2 { at: self.place.prefix.1, count, bits }),
         })
     }
 }

@@ -26,7 +26,13 @@ const VRFTABLE: u16 = 9;
 const COUNTERS: u16 = 10;
 const FLAVORS: u16 = 11;
 
-const POLICY: [Type; 12] = policy(&[
+/// Arg.FE2 of End.DT2M, far behind the attributes of Linux: bits of the SID before it, interfaces that it has room for, bits of each.
+const FE2: u16 = 31;
+
+/// How many attributes there are, with the numbers of none between.
+const ATTRIBUTES: usize = 32;
+
+const POLICY: [Type; ATTRIBUTES] = policy(&[
     (ACTION, Type::U32),
     (SRH, Type::Any),
     (TABLE, Type::U32),
@@ -38,6 +44,7 @@ const POLICY: [Type; 12] = policy(&[
     (VRFTABLE, Type::U32),
     (COUNTERS, Type::Nested),
     (FLAVORS, Type::Nested),
+    (FE2, Type::Exact(3)),
 ]);
 
 const CNT_PAD: u16 = 1;
@@ -139,6 +146,7 @@ impl Action {
         match attribute {
             COUNTERS => true,
             FLAVORS => self.flavors() != 0,
+            FE2 => matches!(self, Self::EndDT2M),
             TABLE | VRFTABLE if matches!(self, Self::EndDT6) => true,
             _ => self.required() == attribute,
         }
@@ -186,6 +194,30 @@ impl Bpf {
     }
 }
 
+/// Arg.FE2 of End.DT2M: RFC 8986 section 4.12.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ArgFe2 {
+    /// Bits of the SID before it.
+    pub at: u8,
+    /// How many interfaces it has room for.
+    pub count: u8,
+    /// Bits of each.
+    pub bits: u8,
+}
+
+impl ArgFe2 {
+    fn parse(argument: &Attribute<'_>) -> Result<Self, RequestError> {
+        let [at, count, bits] = <[u8; 3]>::try_from(argument.value).unwrap_or_default();
+        let length = u32::from(count) * u32::from(bits);
+        if !(1..=16).contains(&bits) || !(1..=64).contains(&length) || u32::from(at) + length > 128 {
+            return Err(
+                argument.invalid("Arg.FE2 has 1 to 64 bits of the SID, in interfaces of 1 to 16 bits")
+            );
+        }
+        Ok(Self { at, count, bits })
+    }
+}
+
 /// What a counted SID has counted: `SEG6_LOCAL_CNT_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -220,6 +252,8 @@ pub struct Seg6Local {
     pub counted: bool,
     /// `flavors`.
     pub flavors: Option<Flavors>,
+    /// Of End.DT2M the ports that frames do not go to.
+    pub fe2: Option<ArgFe2>,
 }
 
 /// Linux parses the nests of `COUNTERS` and `FLAVORS` without extended acknowledgement.
@@ -256,6 +290,7 @@ impl Seg6Local {
             vrf_table: get(VRFTABLE).map(|table| table.u32()),
             counted: counters(&attributes)?,
             flavors: get(FLAVORS).map(|flavors| Flavors::parse(action, &flavors)).transpose()?,
+            fe2: get(FE2).map(|argument| ArgFe2::parse(&argument)).transpose()?,
         };
         if action == Action::EndDT6 && local.table.is_some() == local.vrf_table.is_some() {
             return Err(RequestError::new(EINVAL, "table or vrftable must be specified"));
@@ -297,11 +332,14 @@ impl Seg6Local {
         if let Some(flavors) = &self.flavors {
             flavors.write(FLAVORS, reply);
         }
+        if let Some(ArgFe2 { at, count, bits }) = self.fe2 {
+            reply.attribute(FE2, &[at, count, bits]);
+        }
     }
 }
 
 /// Whether the SID counts; it must then have room for all three counters.
-fn counters(attributes: &Attributes<'_, 12>) -> Result<bool, RequestError> {
+fn counters(attributes: &Attributes<'_, ATTRIBUTES>) -> Result<bool, RequestError> {
     let Some(counters) = attributes.get(COUNTERS) else { return Ok(false) };
     let inside = counters.parse_nested(&CNT_POLICY, Validate::Liberal).map_err(quiet)?;
     let all = [CNT_PACKETS, CNT_BYTES, CNT_ERRORS].into_iter().all(|kind| inside.get(kind).is_some());
@@ -486,6 +524,7 @@ mod tests {
                     vrf_table: reads(VRFTABLE).filter(|()| vrf).map(|()| n),
                     counted,
                     flavors: csid.filter(|_| action.reads(FLAVORS)),
+                    fe2: reads(FE2).map(|()| ArgFe2 { at: n as u8 % 65, count: 4, bits: 1 + n as u8 % 16 }),
                 }
             })
     }

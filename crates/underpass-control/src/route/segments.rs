@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use underpass_engine::tables::{
-    Behaviour, Bpf, Csid, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, ReplaceCsid, Rpl,
+    ArgFe2, Behaviour, Bpf, Csid, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, ReplaceCsid,
+    Rpl,
 };
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
@@ -55,7 +56,10 @@ pub(super) fn behaviour(
         seg6local::Action::EndDX2 => Behaviour::DX2 { link: router.links.get(local.oif?)?.id },
         seg6local::Action::EndDX2V => Behaviour::DX2V { link: router.links.get(local.oif?)?.id },
         seg6local::Action::EndDT2U => Behaviour::DT2U { link: router.links.get(local.oif?)?.id },
-        seg6local::Action::EndDT2M => Behaviour::DT2M { link: router.links.get(local.oif?)?.id },
+        seg6local::Action::EndDT2M => Behaviour::DT2M {
+            link: router.links.get(local.oif?)?.id,
+            argument: local.fe2.map(|seg6local::ArgFe2 { at, count, bits }| ArgFe2 { at, count, bits }),
+        },
         seg6local::Action::EndDX6 => Behaviour::DX6(find_via(router, local.nh6?.into(), own, build)),
         seg6local::Action::EndDX4 => Behaviour::DX4(find_via(router, local.nh4?.into(), own, build)),
         seg6local::Action::EndDT6 => {

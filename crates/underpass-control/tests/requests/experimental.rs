@@ -13,6 +13,7 @@ const RTA_ENCAP: u16 = 22;
 const SEG6_LOCAL: u16 = 7;
 const SEG6_LOCAL_ACTION: u16 = 1;
 const SEG6_LOCAL_OIF: u16 = 7;
+const SEG6_LOCAL_FE2: u16 = 31;
 
 /// A SID of an action, which has nothing else.
 fn sid(action: Action) -> Seg6Local {
@@ -27,6 +28,7 @@ fn sid(action: Action) -> Seg6Local {
         vrf_table: None,
         counted: false,
         flavors: None,
+        fe2: None,
     }
 }
 
@@ -120,5 +122,34 @@ fn dx2v_is_no_action_unless_told() {
     // Linux's numbers stay what they are: 17, which patches have claimed for it.
     for action in [14, 17, 22, 1 << 31, 1 << 31 | 21] {
         assert_eq!(unknown(&mut lab, action).0, libc::EINVAL, "{action}");
+    }
+}
+
+/// Arg.FE2 of End.DT2M has to lie in the address, and has at most 64 bits.
+#[test]
+fn arg_fe2_lies_in_the_sid() {
+    let mut lab = Lab::new();
+    lab.router.allow_experimental();
+    lab.change(up(2), 0).unwrap();
+    for (argument, is_one) in [
+        ([64, 2, 8], true),
+        ([64, 4, 16], true),
+        ([127, 1, 1], true),
+        ([65, 4, 16], false),
+        ([120, 1, 9], false),
+        ([0, 5, 16], false),
+        ([0, 0, 8], false),
+        ([0, 1, 17], false),
+        ([0, 1, 0], false),
+    ] {
+        let (errno, answer) = add(&mut lab, |message| {
+            message.u32(SEG6_LOCAL_ACTION, 1 << 31 | 24);
+            message.u32(SEG6_LOCAL_OIF, 2);
+            message.attribute(SEG6_LOCAL_FE2, &argument);
+        });
+        // Of one that can be read the device is what is wrong.
+        let text = if is_one { "has to be an srv6l2 device" } else { "Arg.FE2 has 1 to 64 bits" };
+        assert_eq!(errno, libc::EINVAL, "{argument:?}");
+        assert!(String::from_utf8_lossy(&answer).contains(text), "{argument:?}: {answer:?}");
     }
 }

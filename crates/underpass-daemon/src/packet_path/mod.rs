@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use underpass_control::Matched;
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Csid, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode,
-    LabelAction, LinkId, NextHopId, SwitchTo, Tables,
+    Action, ActionId, ArgFe2, Behaviour, Csid, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam,
+    IoamMode, LabelAction, LinkId, NextHopId, SwitchTo, Tables,
 };
 use underpass_engine::trace::Event;
 use underpass_packet::mpls::Entry;
@@ -287,7 +287,10 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
         Behaviour::DX2 { link }
         | Behaviour::DX2V { link }
         | Behaviour::DT2U { link }
-        | Behaviour::DT2M { link } => write!(f, " oif {}", link_name(names.names, *link))?,
+        | Behaviour::DT2M { link, argument: None } => write!(f, " oif {}", link_name(names.names, *link))?,
+        Behaviour::DT2M { link, argument: Some(ArgFe2 { at, count, bits }) } => {
+            write!(f, " oif {} fe2 {count}x{bits} at {at}", link_name(names.names, *link))?;
+        }
         Behaviour::Bpf(bpf) => write!(f, ", {:?}", bpf.program)?,
         Behaviour::B6(headend) | Behaviour::B6Encaps(headend) => {
             write!(f, " ")?;

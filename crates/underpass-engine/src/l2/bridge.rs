@@ -16,7 +16,7 @@ use crate::l2::answer::{answer, is_asking};
 use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
-use crate::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState};
+use crate::tables::{Bridge, BridgePort, Excluded, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
 use crate::worker::path::{Burst, Path};
 use crate::worker::view::View;
@@ -59,8 +59,8 @@ pub(super) struct Way<'a> {
     /// The port by which it has come in; `None`: the bridge's device sends it.
     pub(super) from: Option<(LinkId, &'a Link, &'a BridgePort)>,
     now: u64,
-    /// Whether a frame goes to all ports, whatever its destination is.
-    everywhere: bool,
+    /// It goes to all ports but these, whatever its destination is.
+    everywhere: Option<Excluded>,
     /// Whether it is flooded to ports alone that do not suppress requests for known neighbours.
     spares: bool,
 }
@@ -90,7 +90,7 @@ enum Step {
 pub(super) fn receive<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    ((ingress, link, port), everywhere): ((LinkId, &Link, &BridgePort), bool),
+    ((ingress, link, port), everywhere): ((LinkId, &Link, &BridgePort), Option<Excluded>),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -199,7 +199,8 @@ impl Known {
     /// `None`: frames of this port need more than [`Known::pass_fast`] does.
     fn new(way: &Way<'_>, port: &BridgePort) -> Option<Self> {
         let (ingress, ..) = way.from?;
-        let plain = way.bridge.filters.is_none() && port.state == PortState::Forwarding && !way.everywhere;
+        let plain =
+            way.bridge.filters.is_none() && port.state == PortState::Forwarding && way.everywhere.is_none();
         let learns = port.learns && way.bridge.ageing != 0;
         let hearing = learns.then(|| Hearing::new(ingress, way.now));
         let last = (NO_LINK, Out::Port(PortId::default()), 0);
@@ -314,7 +315,9 @@ fn pass_on<const COUNT: bool, T: Trace>(
     if destination[0] & 1 == 0 {
         match find(way, Station::new(destination, vlan)) {
             Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
-            Some(_) if way.everywhere => flood(path, view, way, packet, (tagged, Flood::Unknown), trace),
+            Some(_) if way.everywhere.is_some() => {
+                flood(path, view, way, packet, (tagged, Flood::Unknown), trace)
+            }
             Some(entry) => match takes(view, way, entry.link, tagged) {
                 Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
                 None => path.drop(packet, DropReason::BridgeNowhere, trace),
@@ -519,7 +522,8 @@ fn flooded<'a>(
         };
         let suppresses = || port.proxy_arp_wifi || port.suppresses.has(tagged.map_or(0, |tagged| tagged.id));
         let spared = port.proxy_arp || way.spares && suppresses();
-        (takes && !spared).then_some((*id, link))
+        let excluded = way.everywhere.is_some_and(|excluded| excluded.has(port.number));
+        (takes && !spared && !excluded).then_some((*id, link))
     })
 }
 
@@ -584,7 +588,7 @@ pub(super) fn send_bridged<const COUNT: bool, T: Trace>(
     let mut packets = path.transmit.take(port);
     let any = !packets.is_empty();
     let now = view.now / TICK;
-    let way = Way { id, link, bridge, from: None, now, everywhere: false, spares: false };
+    let way = Way { id, link, bridge, from: None, now, everywhere: None, spares: false };
     let suppresses = bridge.answering.as_ref().is_some_and(|answering| answering.suppresses);
     if suppresses && packets.iter().any(|packet| is_asking(packet.bytes())) {
         for packet in packets.drain(..) {

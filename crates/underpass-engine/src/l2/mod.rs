@@ -8,7 +8,7 @@ pub(crate) mod vlan;
 use crate::buffer::{Packet, PortId};
 use crate::drops::DropReason;
 use crate::path::kept::give_to_kernel;
-use crate::tables::{Link, LinkId, TunnelId};
+use crate::tables::{Excluded, Link, LinkId, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::frames::send_frames;
 use crate::worker::metadata::PacketMeta;
@@ -98,13 +98,13 @@ fn send_waiting<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View
     }
 }
 
-/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge, of which they go to all ports if it is
-/// `everywhere`. What is left is for the link itself.
+/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge, of which they go to all ports but these if it
+/// is `everywhere`. What is left is for the link itself.
 #[inline(never)]
 pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    (id, link, everywhere): (LinkId, &Link, bool),
+    (id, link, everywhere): (LinkId, &Link, Option<Excluded>),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -159,7 +159,7 @@ fn take_in_above<const COUNT: bool, T: Trace>(
 pub(crate) fn go_up_from_tunnel<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    to: (LinkId, &Link, bool),
+    to: (LinkId, &Link, Option<Excluded>),
     burst: &mut Burst,
     trace: &mut T,
 ) {

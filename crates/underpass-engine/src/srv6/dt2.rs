@@ -2,16 +2,17 @@
 //! 4.12.
 //!
 //! The table is that of the bridge of which an `srv6l2` is a port: there the source is learned (S04), and the frame goes on by the
-//! entry of its destination, or to all ports (S05 and on).
+//! entry of its destination, or to all ports (S05 and on); of End.DT2M but for those that the SID's argument names, by their numbers
+//! at the bridge.
 
-use underpass_packet::{ethernet, protocol};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::{Offload, Packet, Tag};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6::decap::{frame_inside, inner};
-use crate::tables::{Endpoint, InnerProtocol, Link, LinkId, StoredTunnel};
+use crate::tables::{ArgFe2, Endpoint, Excluded, InnerProtocol, Link, LinkId, StoredTunnel};
 use crate::trace::Trace;
 use crate::tunnel::come_out::{come_out, come_out_together};
 use crate::worker::env::{BurstContext, Packets};
@@ -57,7 +58,7 @@ pub(super) fn frames_run<const COUNT: bool, T: Trace, S: BurstLookup>(
     packets: &mut Packets<'_>,
     lookups: S,
     (mut packet, look): (Packet, Looked<u128>),
-    (sid, link, everywhere): (&Endpoint, LinkId, bool),
+    (sid, link, everywhere): (&Endpoint, LinkId, Option<Excluded>),
 ) -> Result<Option<Packet>, (Packet, Looked<u128>)> {
     let env = context.env;
     let Some(device) = device(env.view, link) else { return Err((packet, look)) };
@@ -103,12 +104,20 @@ pub(super) fn end_dt2(packet: &mut Packet, check: &Check<'_>) -> Result<(), Pack
     Ok(())
 }
 
+/// The ports that the argument of a SID excludes, which is the destination of a packet.
+pub(super) fn excluded(packet: &Packet, argument: Option<ArgFe2>) -> Excluded {
+    let header = ipv6::Header::ref_from_prefix(packet.bytes()).ok();
+    let read =
+        |((header, _), argument): ((&ipv6::Header, &[u8]), ArgFe2)| argument.read(header.destination());
+    header.zip(argument).map(read).unwrap_or_default()
+}
+
 /// The step in which a frame goes on that comes in by the device of a SID.
 pub(crate) fn come_in<const COUNT: bool>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
-    (link, everywhere): (LinkId, bool),
+    (link, everywhere): (LinkId, Option<Excluded>),
 ) -> Verdict {
     let tunnels = view.tables.tunnels();
     let tunnel = tunnels.of_link(link).and_then(|id| tunnels.tunnel(id, view.guard));

@@ -13,12 +13,12 @@ use crate::srv6::decap::{
     decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt_spread, end_dt4, end_dt6, end_dt46, end_dx_fast,
     end_dx2_fast, end_dx2v, end_dx2v_fast, end_dx4, end_dx6,
 };
-use crate::srv6::dt2::{end_dt2, frames_run};
+use crate::srv6::dt2::{end_dt2, excluded, frames_run};
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
 use crate::srv6::flavors::flavors_fast;
 use crate::srv6::headend::headend_fast;
 use crate::srv6::next::Next;
-use crate::tables::{Action, Behaviour, Endpoint, LookupId, Via};
+use crate::tables::{Action, Behaviour, Endpoint, Excluded, LookupId, Via};
 use crate::trace::Trace;
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::error::PacketError;
@@ -130,9 +130,14 @@ pub(crate) fn endpoint<'s>(
             Ok(Next::Frame(*link))
         }
         Behaviour::DX2V { link } => Ok(Next::Frame(end_dx2v(view, packet, check, *link)?)),
-        Behaviour::DT2U { link } | Behaviour::DT2M { link } => {
+        Behaviour::DT2U { link } => {
             end_dt2(packet, check)?;
-            Ok(Next::ComeIn(*link, sid.behaviour.floods()))
+            Ok(Next::ComeIn(*link, None))
+        }
+        Behaviour::DT2M { link, argument } => {
+            let excluded = excluded(packet, *argument);
+            end_dt2(packet, check)?;
+            Ok(Next::ComeIn(*link, Some(excluded)))
         }
         Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
         Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
@@ -193,8 +198,12 @@ fn sid_run<const COUNT: bool, T: Trace, S: BurstLookup>(
     mut first: (Packet, Looked<u128>),
     sid: &Endpoint,
 ) -> Option<Packet> {
-    if let Behaviour::DT2U { link } | Behaviour::DT2M { link } = sid.behaviour {
-        let frames = (sid, link, sid.behaviour.floods());
+    let frames = match sid.behaviour {
+        Behaviour::DT2U { link } => Some((sid, link, None)),
+        Behaviour::DT2M { link, argument: None } => Some((sid, link, Some(Excluded::default()))),
+        _ => None,
+    };
+    if let Some(frames) = frames {
         first = match frames_run(path, context, packets, lookups, first, frames) {
             Ok(following) => return following,
             Err(first) => first,

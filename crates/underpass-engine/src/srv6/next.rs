@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::tables::{Bpf, Headend, LinkId, LookupId, NextHopId, Via};
+use crate::tables::{Bpf, Excluded, Headend, LinkId, LookupId, NextHopId, Via};
 
 /// Where a packet goes on from a behaviour.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) enum Next<'s> {
     Frame(LinkId),
     /// It is an Ethernet frame that comes in by this link; `true`: whatever its destination is, it goes to all ports of the
     /// bridge.
-    ComeIn(LinkId, bool),
+    ComeIn(LinkId, Option<Excluded>),
     /// Through this policy's headend.
     Insert(&'s Headend),
     /// To the router itself, as it is now.

@@ -86,6 +86,8 @@ pub enum PortState {
 pub struct BridgePort {
     /// The bridge.
     pub bridge: LinkId,
+    /// Its number there, from 1 on.
+    pub number: u16,
     /// What it does with frames.
     pub state: PortState,
     /// Whether it learns stations.

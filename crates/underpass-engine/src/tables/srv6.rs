@@ -112,6 +112,8 @@ pub enum Behaviour {
     DT2M {
         /// As of End.DT2U.
         link: LinkId,
+        /// Where in the SID the ports are that it does not go to. `None`: it has no such argument.
+        argument: Option<ArgFe2>,
     },
     /// RFC 8986 section 4.5: the inner IPv4 packet to this neighbour. `0.0.0.0`: by its own destination.
     DX4(Via),
@@ -140,6 +142,50 @@ pub enum Behaviour {
     B6Encaps(Box<Headend>),
     /// Linux's End.BPF: what a program says.
     Bpf(Box<Bpf>),
+}
+
+/// Arg.FE2 of End.DT2M, RFC 8986 section 4.12: "These bits represent a list of up to k OIFs, each identified with an x-bit
+/// value".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArgFe2 {
+    /// Bits of the SID before it.
+    pub at: u8,
+    /// How many interfaces it has room for: k.
+    pub count: u8,
+    /// Bits of each: x.
+    pub bits: u8,
+}
+
+impl ArgFe2 {
+    /// What an address says, if the argument is not longer than 64 bits and ends with the address at the latest.
+    pub(crate) fn read(self, sid: Ipv6Addr) -> Excluded {
+        let (at, bits) = (u32::from(self.at), u32::from(self.bits));
+        let behind = 128_u32.saturating_sub(at + u32::from(self.count) * bits);
+        let from_start = sid.to_bits().unbounded_shl(at).unbounded_shr(at);
+        Excluded { list: from_start.unbounded_shr(behind) as u64, bits }
+    }
+}
+
+/// The ports of a bridge that a frame does not go to, by their numbers, each of so many bits; 0: an empty place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Excluded {
+    list: u64,
+    bits: u32,
+}
+
+impl Excluded {
+    /// Whether a port is one of them.
+    pub(crate) fn has(self, number: u16) -> bool {
+        let Self { mut list, bits } = self;
+        let one = u64::MAX.unbounded_shr(64_u32.saturating_sub(bits));
+        while list != 0 {
+            if list & one == u64::from(number) && number != 0 {
+                return true;
+            }
+            list = list.unbounded_shr(bits.max(1));
+        }
+        false
+    }
 }
 
 /// A program, and what its helpers need.
@@ -190,12 +236,6 @@ impl Behaviour {
             Self::B6Encaps(_) => "End.B6.Encaps",
             Self::Bpf(_) => "End.BPF",
         }
-    }
-
-    /// Whether a frame that comes out goes to all ports of the bridge, whatever its destination is.
-    #[inline(always)]
-    pub(crate) const fn floods(&self) -> bool {
-        matches!(self, Self::DT2M { .. })
     }
 
     /// Whether it puts headers before or into a packet.

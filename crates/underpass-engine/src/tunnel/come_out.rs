@@ -10,7 +10,7 @@ use crate::l2::go_up_from_tunnel;
 use crate::path::input::classify;
 use crate::path::ipv4::check as ipv4_check;
 use crate::path::ipv6::check as ipv6_check;
-use crate::tables::{InnerProtocol, Link, LookupId, StoredTunnel};
+use crate::tables::{Excluded, InnerProtocol, Link, LookupId, StoredTunnel};
 use crate::trace::Trace;
 use crate::tunnel::hook::note_input;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
@@ -79,12 +79,12 @@ pub(crate) fn take_frame<const COUNT: bool>(
 }
 
 /// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge; `everywhere` if they go to all others of
-/// it.
+/// it, but these.
 #[inline(never)]
 pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    ((tunnel, link), everywhere): ((&StoredTunnel, &Link), bool),
+    ((tunnel, link), everywhere): ((&StoredTunnel, &Link), Option<Excluded>),
     frames: &mut Burst,
     trace: &mut T,
 ) {

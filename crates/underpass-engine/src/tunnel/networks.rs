@@ -210,7 +210,7 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         if link(found) != link(last)
             && let Some(last) = last
         {
-            come_out_together(path, env.view, ((last.tunnel, last.link), false), &mut frames, context.trace);
+            come_out_together(path, env.view, ((last.tunnel, last.link), None), &mut frames, context.trace);
         }
         last = found;
         match found {
@@ -230,7 +230,7 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         };
     };
     if let Some(last) = last {
-        come_out_together(path, env.view, ((last.tunnel, last.link), false), &mut frames, context.trace);
+        come_out_together(path, env.view, ((last.tunnel, last.link), None), &mut frames, context.trace);
     }
     Ok(following)
 }

@@ -7,7 +7,7 @@ use underpass_packet::ethernet;
 use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::drops::DropReason;
-use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
+use crate::tables::{ActionId, Excluded, LinkId, LookupId, TunnelId};
 use crate::worker::error::PacketError;
 
 /// What the slow look-up is to do.
@@ -81,8 +81,8 @@ pub(crate) struct ExtraMeta {
     pub(crate) sequence: Option<u32>,
     /// A filter has sent it into its tunnel before a route could.
     pub(crate) unrouted: bool,
-    /// It goes to all ports of the bridge that it comes to.
-    pub(crate) everywhere: bool,
+    /// It goes to all ports of the bridge that it comes to, but these.
+    pub(crate) everywhere: Option<Excluded>,
     /// Forwarded before a trace and its header were put before it: each header that comes to stand inside another has its
     /// hop limit lowered.
     pub(crate) traced: bool,
@@ -170,7 +170,7 @@ impl ExtraMeta {
             entered: None,
             sequence: None,
             unrouted: false,
-            everywhere: false,
+            everywhere: None,
             traced: false,
         }
     }

@@ -153,7 +153,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return false;
         }
         if link.has_above() {
-            go_up(self, view, (ingress, link, false), burst, trace);
+            go_up(self, view, (ingress, link, None), burst, trace);
         }
         if let Some(kernel) = link.kernel {
             give_kept(self, kernel, (port, ingress, link), burst, trace);

@@ -69,6 +69,27 @@ def main():
         case(f"{name}, segments left", 0, came(sid, known, srh(sid, sid, left=1)), "segments-left-not-zero")
         case(f"{name}, an IPv4 packet", 0, came(sid, bytes(INSIDE), next_header=4), "upper-layer-unexpected")
 
+    # RFC 8986 section 4.12: "Forward via all L2OIFs excluding those associated with the identifier Arg.FE2". Port 4 is number 1 of
+    # the bridge, port 5 number 2, the device of the SIDs number 3; the argument is two numbers of 8 bits behind fc00:1:0:d4::/64.
+    unknown = frame(NOWHERE)
+    for what, argument, inside, ports in (
+        ("no port", "0000", unknown, (4, 5)),
+        ("a port", "0100", unknown, (5,)),
+        ("the other one, in the second place", "0002", unknown, (4,)),
+        ("a port twice", "0202", unknown, (4,)),
+        ("both", "0102", unknown, ()),
+        ("the device itself", "0300", unknown, (4, 5)),
+        ("no such port", "0904", unknown, (4, 5)),
+        ("a port, and more behind it", "0100:ffff:ffff:ffff", unknown, (5,)),
+        ("a port, a known station", "0200", known, (4,)),
+        ("a port, everybody", "0100", frame(EVERYBODY), (5,)),
+    ):
+        sid = f"fc00:1:0:d4:{argument}" + ("::" if len(argument) == 4 else "")
+        case(f"FE2, {what}", 0, came(sid, inside), *[(port, inside) for port in ports] or ["bridge-nowhere"])
+    sid = "fc00:1:0:d4:100::"
+    case("FE2, behind an SRH", 0, came(sid, known, srh(sid, "fc00::1")), (5, known))
+    case("FE2, a truncated header", 0, came(sid, known[:13]), "inner-malformed")
+
     out = frame(FAR, FOUR)
     case("to a station behind a SID", 4, out, (0, left("fc00:2::d2", out)))
     for what, to, inside in (

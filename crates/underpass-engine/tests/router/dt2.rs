@@ -13,7 +13,7 @@ use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::{Count, CounterId, Direction};
 use underpass_engine::drops::DropReason;
 use underpass_engine::l2::fdb::{Entry, Fdb, LOCAL, STATIC, Station};
-use underpass_engine::tables::{Behaviour, Bridge, Link, LinkId, Tunnel, TunnelKind};
+use underpass_engine::tables::{ArgFe2, Behaviour, Bridge, BridgePort, Link, LinkId, Tunnel, TunnelKind};
 use underpass_engine::worker::Burst;
 
 use super::lab::{Lab, Watcher, bridge_port, v6};
@@ -31,7 +31,7 @@ struct Router {
     device: LinkId,
     fdb: Arc<Fdb>,
     /// What the SIDs have counted.
-    counters: [CounterId; 2],
+    counters: [CounterId; 3],
 }
 
 fn router() -> Router {
@@ -41,7 +41,11 @@ fn router() -> Router {
     let customers = [4, 5].map(|port: u16| {
         let mac = [2, 0xbb, 0, 0, 0, port as u8];
         let link = Link { ifindex: 30 + u32::from(port), port: Some(PortId(port)), mac, ..lab.link(1) };
-        lab.writer.add_link(Link { bridge_port: Some(Box::new(bridge_port(bridge))), ..link })
+        let number = port - 3;
+        lab.writer.add_link(Link {
+            bridge_port: Some(Box::new(BridgePort { number, ..bridge_port(bridge) })),
+            ..link
+        })
     });
     let (device, tunnel) = pair::device(&mut lab, TunnelKind::Srv6L2, 0);
     let none = v6("::").into();
@@ -52,7 +56,8 @@ fn router() -> Router {
     let source = v6("fd00::1").into();
     lab.writer.add_tunnel(Tunnel { local: none, remote: none, source, behind: Some(behind), ..tunnel });
     let link = Link { ifindex: 9, port: None, mtu: 1446, mac: pair::DEVICE, ..lab.link(0) };
-    lab.writer.set_link(device, Link { bridge_port: Some(Box::new(bridge_port(bridge))), ..link });
+    let port = BridgePort { number: 3, ..bridge_port(bridge) };
+    lab.writer.set_link(device, Link { bridge_port: Some(Box::new(port)), ..link });
     let (ports, fdb) = ([customers[0], customers[1], device].into(), Arc::new(Fdb::default()));
     fdb.set(Station::new(BRIDGE, 0), Entry { link: bridge, flags: LOCAL | STATIC, heard: 0 });
     fdb.set(Station::new(FIVE, 0), Entry { link: customers[1], flags: STATIC, heard: 0 });
@@ -67,9 +72,11 @@ fn router() -> Router {
     };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
     lab.writer.insert6(lab.fib6, v6("fc00:2::"), 32, lab.forward[0]);
+    let argument = Some(ArgFe2 { at: 64, count: 2, bits: 8 });
     let counters = [
         lab.sid("fc00:1::d2", Behaviour::DT2U { link: device }),
-        lab.sid("fc00:1::d3", Behaviour::DT2M { link: device }),
+        lab.sid("fc00:1::d3", Behaviour::DT2M { link: device, argument: None }),
+        lab.flavoured_prefix("fc00:1:0:d4::", 64, Behaviour::DT2M { link: device, argument }, None),
     ];
     Router { lab, device, fdb, counters }
 }
@@ -126,7 +133,7 @@ fn as_scapy_builds_them() {
             let Router { mut lab, device, counters, .. } = router();
             let sent = send(&mut lab, port.parse().unwrap(), std::slice::from_ref(&came), watched);
             let length = (came.len() - ETHERNET) as u64;
-            let counted = [0, 1].map(|sid: usize| lab.writer.count(counters[sid]));
+            let counted = counters.map(|sid| lab.writer.count(sid));
             let [of_sid, of_device] = match &expected {
                 Ok(frames) => {
                     assert_eq!(&sent, frames, "{name}: {:?}", lab.drops());
@@ -137,21 +144,18 @@ fn as_scapy_builds_them() {
                     assert_eq!(lab.drops(), [(*reason, 1)], "{name}");
                     // What the bridge refuses the SID has done its part for.
                     match *reason {
-                        "bridge-source" => [length, length - 40 - ETHERNET as u64].map(|bytes| Count {
-                            packets: 1,
-                            bytes,
-                            errors: 0,
-                        }),
+                        "bridge-source" | "bridge-nowhere" => [length, length - 40 - ETHERNET as u64]
+                            .map(|bytes| Count { packets: 1, bytes, errors: 0 }),
                         _ => [Count { errors: 1, ..Count::default() }, Count::default()],
                     }
                 }
             };
             if port == "0" {
-                let sid = usize::from(name.starts_with("DT2M"));
+                let sid = ["DT2U", "DT2M", "FE2"].iter().position(|sid| name.starts_with(sid)).unwrap();
                 assert_eq!(counted[sid], of_sid, "{name}");
                 assert_eq!(lab.writer.link_count(device, Direction::Receive), of_device, "{name}");
             } else {
-                assert_eq!(counted, [Count::default(); 2], "{name}");
+                assert_eq!(counted, [Count::default(); 3], "{name}");
                 let sent = lab.writer.link_count(device, Direction::Transmit);
                 // As of other devices with frames inside: from the packet in them on.
                 let tag = if name.ends_with("a tag") { 4 } else { 0 };
@@ -161,7 +165,7 @@ fn as_scapy_builds_them() {
         }
         cases += 1;
     }
-    assert_eq!(cases, 31);
+    assert_eq!(cases, 43);
 }
 
 /// A packet of `dt2.txt` that comes in.

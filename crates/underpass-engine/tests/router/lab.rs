@@ -82,6 +82,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
 pub fn bridge_port(bridge: LinkId) -> BridgePort {
     BridgePort {
         bridge,
+        number: 1,
         state: PortState::Forwarding,
         learns: true,
         floods: [true; 3],

@@ -39,6 +39,7 @@ pub(in crate::link) fn compile_port(router: &Router, link: &Link) -> Option<Box<
     let settings = &port.settings;
     Some(Box::new(tables::BridgePort {
         bridge: master.id,
+        number: settings.number,
         state: match settings.state {
             LEARNING => PortState::Learning,
             FORWARDING => PortState::Forwarding,

@@ -7,7 +7,8 @@ use underpass_netlink::mpls::Mpls;
 use underpass_netlink::rpl::Rpl;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
-    Action, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
+    Action, ArgFe2, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_REPLACE_CSID, FLAVOR_USD, FLAVOR_USP, Flavors,
+    Seg6Local,
 };
 
 use crate::save::{Save, Words};
@@ -130,6 +131,7 @@ pub(in crate::route) fn sid_words(save: &Save<'_>, encap: &Encap) -> Option<Word
         vrf_table: None,
         counted,
         flavors,
+        fe2,
     } = local
     else {
         return None;
@@ -143,12 +145,13 @@ pub(in crate::route) fn sid_words(save: &Save<'_>, encap: &Encap) -> Option<Word
             .pair("--lblen", block)
             .pair("--nflen", node_function);
     }
+    words.some("--fe2", fe2.map(|ArgFe2 { count, bits, .. }| format!("{count}x{bits}")));
     words.when(*counted, "--count");
     Some(words)
 }
 
 fn local_words(save: &Save<'_>, local: &Seg6Local) -> Result<Words, String> {
-    let Seg6Local { action, srh, table, nh4, nh6, oif, bpf, vrf_table, counted, flavors } = local;
+    let Seg6Local { action, srh, table, nh4, nh6, oif, bpf, vrf_table, counted, flavors, fe2: _ } = local;
     if bpf.is_some() {
         return Err("the BPF program of End.BPF is not saved: load it with a line of your own".to_owned());
     }
