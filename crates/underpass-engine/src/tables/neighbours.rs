@@ -75,7 +75,7 @@ mod tests {
     fn neighbours_come_and_go_one_by_one() {
         let (mut writer, tables, mut readers) = Writer::new(1);
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
-        let neighbour = |n: u32| Neighbour { mac: [2, 0, 0, 0, 0, n as u8], router: n % 2 == 0 };
+        let neighbour = |n: u32| Neighbour { mac: [2, 0, 0, 0, 0, n as u8], router: n.is_multiple_of(2) };
         let count = 1 << (BITS + 1);
         (0..count).for_each(|n| writer.set_neighbour(LinkId(n % 3), address(n), Some(neighbour(n))));
         (0..count).step_by(5).for_each(|n| writer.set_neighbour(LinkId(n % 3), address(n), None));
