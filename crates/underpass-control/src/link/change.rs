@@ -128,6 +128,8 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
         switch_link(router, cause, &link, false);
     }
     vlan::delete_above(router, cause, index);
+    // A link that was down may have been given some.
+    flush_neighbours(router, cause, index);
     forget_addresses(router, cause, index);
     forget_routes_of(router, cause, index);
     for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
