@@ -86,3 +86,20 @@ for kind in ("gretap", "ip6gretap"):
             ],
             remembers=True,
         )
+
+for kind in ("gretap", "ip6gretap"):
+    Case(
+        f"tunnel/tagged/{kind}-long",
+        f"An action sends frames with tags into {kind} that are too long for it: over IPv6 the sender of the packet behind them hears of it.",
+        tunnel(kind) + REDIRECT,
+        [
+            (f"{what}, {name} of {size} bytes", Ether(dst=P0, src=N0) / tags / packet(size))
+            for what, tags in [("a tag", Dot1Q(vlan=5)), ("two tags", Dot1Q(vlan=7) / Dot1Q(vlan=5)), ("a priority", Dot1Q(vlan=0, prio=3))]
+            for name, packet in [
+                ("IPv4", lambda size: IP(src=SOURCE4, dst=TARGET4, flags="DF", id=9) / udp(size - 28)),
+                ("IPv6", lambda size: IPv6(src=SOURCE, dst=TARGET) / udp(size - 48)),
+            ]
+            for size in (1426, 1430, 1431, 1480)
+        ],
+        remembers=True,
+    )

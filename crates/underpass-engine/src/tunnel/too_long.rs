@@ -14,6 +14,7 @@ use crate::tables::{
     Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::trace::{Event, Trace};
+use crate::tunnel::inside::Inside;
 use crate::tunnel::outer::{LEAST_MTU6, is_ip};
 use crate::tunnel::{dont_fragment, path_mtu};
 use crate::worker::error::{IcmpError, PacketError};
@@ -133,6 +134,9 @@ fn fits(
             _ => Ok(false),
         };
     }
+    if over6 && meta.is(OPAQUE) && tunnel.kind == TunnelKind::Ip6gretap {
+        return exceeds_behind_tags(meta, tunnel, left);
+    }
     if over6 {
         // What a route or an action adds to the device's GRE header, Linux does not tell of.
         let given = match (tunnel.config.role, tunnel.kind) {
@@ -171,6 +175,28 @@ fn fits(
             Err(Verdict::drop(DropReason::TooBig))
         }
     }
+}
+
+/// Refuses a frame that is too long for an ip6gretap with this room, and tells the sender of the packet behind its tags, which
+/// `skb_protocol` finds there. What fits counts with the tags, and is no IPv6 to `ip6_tnl_xmit`.
+#[cold]
+fn exceeds_behind_tags(meta: &mut PacketMeta, tunnel: &StoredTunnel, left: u32) -> Result<bool, Verdict> {
+    let left = left.max(LEAST_MTU4);
+    let outer = usize::from(meta.extra.outer);
+    let frame = meta.packet.bytes().get(outer..).unwrap_or_default();
+    let (at, ethertype) = Inside::of_frame(frame, tunnel);
+    let version = match (ethertype, frame.get(at).map(|first| first >> 4)) {
+        (ethernet::IPV4, Some(4)) => 4,
+        (ethernet::IPV6, Some(6)) => 6,
+        _ => return Err(Verdict::drop(DropReason::TooBig)),
+    };
+    let inside = meta.packet.longest_part().saturating_sub(outer + ethernet::Header::LEN);
+    if at == ethernet::Header::LEN || inside <= left as usize {
+        return Err(Verdict::drop(DropReason::TooBig));
+    }
+    meta.wrapped(at - ethernet::Header::LEN, None);
+    meta.extra.flags &= !OPAQUE;
+    reported(meta, version, left, outer + at)
 }
 
 /// Refuses a packet, or a frame with one, that no route has led into a tunnel over IPv4 and that is longer than the MTU of its
