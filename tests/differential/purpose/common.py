@@ -56,8 +56,9 @@ class Facts:
                         break
                     except ValueError:
                         continue
-            if " encap seg6local action " in line:
-                self.sids[words[words.index("encap") - 1].split("/")[0]] = line.split("action ")[1]
+            if " encap seg6local action End" in line:
+                # Another route to it is refused.
+                self.sids.setdefault(words[words.index("encap") - 1].split("/")[0], line.split("action ")[1])
             if " addr add " in line:
                 try:
                     address = ipaddress.ip_interface(words[words.index("add") + 1])

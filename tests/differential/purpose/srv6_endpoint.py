@@ -9,17 +9,26 @@ import describe
 from .common import OWN, address_pair, by_program, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, tried
 
 
-@purpose("An SRH behind hop-by-hop options leaves whole from addresses that are no SIDs")
+@purpose("An SRH behind options leaves whole from addresses that are no SIDs")
 def labels_inside(case, facts, difference, here):
-    # The same labels, and in Linux the packet without its first bytes.
-    a, b = pair(difference)
-    if a is None or a[12:14] != b"\x88\x47" or a[:14] != b[:14]:
+    # The same, with the same labels if any, and in Linux the packet without its first bytes.
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(there) != 1 or not ours or there[0][12:14] not in (b"\x88\x47", b"\x86\xdd") or there[0][:14] != ours[0][:14]:
+        return False
+    (a,), (b, *again) = there, ours
+    if again and not any(re.search(rf"filter add dev p{difference.more['port']} egress .*mirred ingress mirror", line) for line in facts.lines):
+        return False
+    # A copy that comes in once more goes the same way, and in Linux nowhere.
+    if any((changed(b, copy) or {"no"}) - OWN != {"ip6.hops"} for copy in again):
         return False
     for _, frame in difference.more.get("inputs") or []:
-        layers = describe.layers(bytes.fromhex(frame))[1:4]
-        if [name for name, _ in layers] == ["ip6", "hbh", "routing"] and layers[0][1]["dst"] in facts.own and layers[2][1]["type"] == 4 and layers[2][1]["left"]:
-            gone = 1 + len(layers[1][1]["data"]) // 2
-            bottom = next((n + 4 for n in range(14, len(b) - 3, 4) if b[n + 2] & 1), 0)
+        layers = describe.layers(bytes.fromhex(frame))[1:]
+        at = next((n for n, (name, _) in enumerate(layers) if name == "routing"), 0)
+        if at > 1 and all(name in ("hbh", "dstopt") for name, _ in layers[1:at]) and layers[0][1]["dst"] in facts.own and layers[at][1]["type"] == 4 and layers[at][1]["left"]:
+            gone = sum(1 + len(values["data"]) // 2 for _, values in layers[1:at])
+            bottom = 14
+            if a[12:14] == b"\x88\x47":
+                bottom = next((n + 4 for n in range(14, len(b) - 3, 4) if b[n + 2] & 1), 0)
             if bottom and gone % 8 == 0 and a[:bottom] == b[:bottom] and a[bottom:] == b[bottom + gone :]:
                 return True
     return False
@@ -422,7 +431,7 @@ def sent_and_dropped(case, facts, difference, here):
     kind = facts.tunnels.get(link)
     if difference.more.get("when") != "shows" or kind not in ("ipip", "sit", "gre", "gretap", "ip6tnl", "ip6gre", "ip6gretap", "bareudp"):
         return False
-    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police|redirect)|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
+    if not any(re.search(r"filter add dev p\d (egress|parent) .*(\bdrop\b|police|redirect|action mpls |action vlan )|qdisc (add|replace) dev p\d (root|parent)", line) for line in facts.lines):
         return False
     dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-action|tc-edit|police|qdisc-|codel|mirred-loop", reason))
     more = int(difference.ours[0]) - int(difference.linux[0])

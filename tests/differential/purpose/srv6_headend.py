@@ -206,7 +206,9 @@ def remembered_elsewhere(case, facts, difference, here):
     told = b and error(b)
     if a is None or b and (not told or told[1:3] not in ((1, 0), (3, 0))) or "vrf" not in facts.tunnels.values() or "linux" not in here:
         return False
-    way = lambda layers: next(((values["dst"], layers[n + 1][1]["type"]) for n, (name, values) in enumerate(layers[:-1]) if name.endswith("ip6") and layers[n + 1][0] == "routing"), None)
+    # A trace may stand before the header.
+    bare = lambda layers: [layer for layer in layers if layer[0] != "hbh"]
+    way = lambda layers: next(((values["dst"], header["type"]) for (name, values), (below, header) in zip(bare(layers), bare(layers)[1:]) if name.endswith("ip6") and below == "routing"), None)
     goal = way((error(a) or (0, 0, 0, describe.layers(a)))[3])
     if not goal or not any(re.search(r"encap (seg6|rpl) ", line) and f"{goal[0]}" in line for line in facts.lines):
         return False
