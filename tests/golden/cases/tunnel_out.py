@@ -562,3 +562,17 @@ for kind in ("ipip", "sit", "gre", "gretap"):
         ]
         + [("for no tunnel", "p1", Ether(dst=P1, src=N1) / out4(4 if "gre" in kind else 47, in4() if "gre" in kind else gre(in4()), dst="198.51.100.255"))],
     )
+
+for kind in ("gretap", "ip6gretap"):
+    wide = kind.startswith("ip6")
+    Case(
+        f"tunnel/{kind}/short-frame",
+        f"out of {kind}: what is too short for a frame is dropped; over IPv6 also where no tunnel takes it, of which nobody hears then",
+        tunnel(kind),
+        listed(
+            (f"{size} bytes{what}", (out6 if wide else out4)(47, gre(Raw(bytes(range(size))), proto=0x6558, **fields)))
+            for what, fields in [("", {}), (", with a key that no tunnel has", {"key": 9})]
+            for size in (0, 4, 13, 14)
+        ),
+        links=True,
+    )

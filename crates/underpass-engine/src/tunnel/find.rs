@@ -98,6 +98,10 @@ pub(crate) fn find<'a>(
             return Err(DropReason::TunnelChecksum);
         }
         let frames = header.protocol == gre::TRANSPARENT_ETHERNET;
+        if over6 && frames && header.payload.len() < ethernet::Header::LEN {
+            // Linux: `iptunnel_pull_header`, by which `gre_rcv` of IPv6 begins.
+            return Err(DropReason::GreMalformed);
+        }
         let kind = match (over6, frames) {
             (false, false) => TunnelKind::Gre,
             (false, true) => TunnelKind::Gretap,
