@@ -189,3 +189,11 @@ for kind in ("ipip", "sit", "gre", "gretap"):
         tunnel(kind, mode.strip(), ends="local 192.0.2.1 remote 198.51.100.1"),
         [to4(IN4)],
     )
+
+for kind in ("ipip", "gre", "gretap"):
+    Case(
+        f"tunnel/{kind}/out-of-vrf",
+        f"{kind} bound to a link of a VRF, whose outer packets leave by a link outside: their source is an address of the VRF's",
+        tunnel(kind, "", ends="remote 203.0.113.9 dev p1", base=VRF + ["ip addr add 198.51.100.9/32 dev p1", "ip route add 203.0.113.0/24 via 192.0.2.2 dev p0"]),
+        [to4(IN4), ("IPv6", ether(ip6(IN6) / udp()))][: 1 if kind == "ipip" else 2],
+    )

@@ -238,9 +238,24 @@ pub(crate) fn source_for(router: &Router, flow: &Flow) -> Option<IpAddr> {
     let info = router.routes.infos.get(found.id)?;
     let hop = found_hop(router, &found);
     match flow.destination {
-        IpAddr::V4(_) => route_source4(router, info, hop.as_ref()).map(IpAddr::V4),
+        IpAddr::V4(_) => {
+            let source = match left_vrf(router, flow, hop.as_ref()) {
+                Some(vrf) => source4_for(router, vrf, None, libc::RT_SCOPE_LINK),
+                None => route_source4(router, info, hop.as_ref()),
+            };
+            source.map(IpAddr::V4)
+        }
         IpAddr::V6(destination) => route_source6(router, info, hop?.oif, destination),
     }
+}
+
+/// The VRF that a flow is in, where it leaves by a link outside. Linux: `fib_select_path`, which takes the source of a route inside
+/// the VRF only.
+fn left_vrf(router: &Router, flow: &Flow, hop: Option<&Hop>) -> Option<u32> {
+    let table = flow.l3mdev?;
+    let vrf = router.links.iter().find(|link| link.vrf_table() == Some(table))?.index;
+    let leaves_by = router.links.vrf_of(hop?.oif).map(|vrf| vrf.index);
+    (leaves_by != Some(vrf)).then_some(vrf)
 }
 
 /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
