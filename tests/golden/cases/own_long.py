@@ -376,3 +376,19 @@ Case(
     remembers=True,
     links=False,
 )
+
+Case(
+    "errors/reported-outside",
+    "The length of an error that leaves a VRF by the way from outside it: what is reported of that way counts.",
+    VRF,
+    [
+        (f"{what}, {far}", port, frame)
+        for far in (SOURCE4, TARGET4)
+        for what, port, frame in [
+            ("500 bytes on the way", "p0", ether(ip4("192.0.2.1", "192.0.2.2") / ICMP(type=3, code=4, nexthopmtu=500) / IP(src="192.0.2.1", dst=far, proto=47, ttl=60, len=1000) / Raw(bytes.fromhex("200008000000004d")))),
+            ("to p1", "p1", Ether(dst=P1, src=N1) / ip4("198.51.100.1", far) / udp(1300)),
+            ("to p0", "p0", ether(ip4("192.0.2.1", far) / udp(1300))),
+        ]
+    ],
+    remembers=True,
+)

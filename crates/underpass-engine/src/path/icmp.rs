@@ -25,7 +25,7 @@ use crate::worker::metadata::{
 };
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
-use crate::worker::view::{View, egress_of};
+use crate::worker::view::{OUTSIDE, View, egress_of};
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
 const MAX_V6: usize = 1280;
@@ -209,10 +209,28 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
 fn longest4(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
     let IpAddr::V4(sender) = sender else { return MAX_V4 };
     let tunnels = view.tables.tunnels();
-    let (sender, lookup) = (sender.to_bits().into(), view.own_lookup(meta.extra.instance));
-    let reported = [&tunnels.exceptions, &tunnels.own_exceptions];
-    let reported = reported.iter().filter_map(|exceptions| exceptions.of(sender, lookup, view.now));
-    reported.fold(MAX_V4, |longest, reported| longest.min(reported.mtu as usize))
+    let (lookup, outside) = (view.own_lookup(meta.extra.instance), view.own_lookup(OUTSIDE));
+    let lookups =
+        [Some(lookup), (lookup != outside && is_way_outside(view, meta, lookup, sender)).then_some(outside)];
+    let mut longest = MAX_V4;
+    for lookup in lookups.into_iter().flatten() {
+        for exceptions in [&tunnels.exceptions, &tunnels.own_exceptions] {
+            let reported = exceptions.of(sender.to_bits().into(), lookup, view.now);
+            longest = reported.map_or(longest, |reported| longest.min(reported.mtu as usize));
+        }
+    }
+    longest
+}
+
+/// Whether what is sent to an address in a VRF leaves by the way that leads there from outside it: Linux's exceptions are those of
+/// the route that has led there.
+fn is_way_outside(view: &View<'_>, meta: &PacketMeta, lookup: LookupId, to: Ipv4Addr) -> bool {
+    let tunnels = view.tables.tunnels();
+    if !tunnels.exceptions.any() && !tunnels.own_exceptions.any() {
+        return false;
+    }
+    let leads = |lookup| rules::leaf_at(view, meta.packet.bytes(), lookup, to.into());
+    leads(lookup).is_some_and(|way| leads(view.own_lookup(OUTSIDE)) == Some(way))
 }
 
 /// Sends a message that this router made to `destination`, in the routing instance of the packet
