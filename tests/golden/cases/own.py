@@ -564,3 +564,22 @@ Case(
     ],
     caused("p0") + caused("p1"),
 )
+
+Case(
+    "ip/own-hoplimit-tunnel",
+    "The same of routes that lead into tunnels, of packets and of frames.",
+    BASE
+    + [
+        "ip link add tun1 type ipip local 198.51.100.1 remote 198.51.100.2 ttl 7",
+        "ip link add tun2 address 02:00:00:00:00:77 type gretap local 198.51.100.1 remote 198.51.100.2 ttl inherit",
+        "ip link add tun3 type ip6tnl local 2001:db8:2::1 remote 2001:db8:2::2 mode any",
+        *(f"ip link set {tunnel} {what}" for tunnel in ("tun1", "tun2", "tun3") for what in ("addrgenmode none", "up")),
+        "ip addr add 2001:db8:9::1/64 dev tun2 nodad",
+        "ip neigh add 2001:db8:9::2 lladdr 02:00:00:00:01:77 dev tun2 nud permanent",
+        f"ip route replace {SOURCE4}/32 dev tun1 hoplimit 33",
+        f"ip -6 route replace {SOURCE}/128 dev tun3 hoplimit 34",
+        f"ip route replace {TARGET4}/32 dev tun1 hoplimit 9",
+        f"ip -6 route replace {TARGET}/128 via 2001:db8:9::2 dev tun2 hoplimit 1",
+    ],
+    caused("p0") + caused("p1"),
+)

@@ -423,7 +423,8 @@ pub(crate) fn neighbour_action(
     let next_hop = acquire_next_hop(router, key, &mut Build::default());
     let action = match router.tunnels.id(key.0) {
         Some(tunnel) => {
-            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: limits.mtu() };
+            let RouteLimits { hop_limit, .. } = limits;
+            let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu: limits.mtu(), hop_limit };
             router.engine.add_action(Action::Tunnel(route))
         }
         None => {

@@ -67,7 +67,7 @@ pub(super) fn lead_into(
         None if ethernet => return Action::OnLink(link_id(router, hop.oif)),
         _ => None,
     };
-    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: limits.mtu() })
+    Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu: limits.mtu(), hop_limit: limits.hop_limit })
 }
 
 pub(super) fn find_via(router: &mut Router, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {

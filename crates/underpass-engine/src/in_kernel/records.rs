@@ -418,7 +418,7 @@ impl Records {
                 }
                 Some(record)
             }
-            Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu }) => {
+            Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu, .. }) => {
                 let slots = [0, 1].map(|n| self.tunnels.slot(tunnel.0.checked_mul(2)? + n));
                 let [Some(inside4), Some(inside6)] = slots else { return None };
                 Some(vec![kind::TUNNEL.into(), pair(inside4, inside6), pair(*mtu, 0)])

@@ -263,7 +263,7 @@ impl Tables {
     fn set_lead(&self, id: u32, action: Option<&Action>) {
         let lead = match action {
             Some(Action::Forward(to)) => to.0,
-            Some(Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu: 0 })) => tunnel.0 | INTO,
+            Some(Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu: 0, .. })) => tunnel.0 | INTO,
             _ => u32::MAX,
         };
         self.leads.word(id as usize).store(lead.wrapping_add(1), Relaxed);

@@ -390,6 +390,8 @@ pub struct TunnelRoute {
     pub next_hop: Option<NextHopId>,
     /// Longest packet that goes in by the route, in bytes. 0: that of the device.
     pub mtu: u32,
+    /// The hop limit of what the router itself sends by the route. 0: the usual one.
+    pub hop_limit: u8,
 }
 
 impl TunnelRoute {

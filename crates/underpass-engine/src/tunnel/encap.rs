@@ -337,7 +337,8 @@ pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
     let EncapTemplate { mtu, link, .. } = *tunnel.template(InnerProtocol::Ip4);
     let mtu = route.mtu(mtu);
     let address = tunnel.config.remote;
-    let device = NextHop { link, port: PortId(0), mtu, locked: false, hop_limit: 0, rewrite: None, address };
+    let hop_limit = route.hop_limit;
+    let device = NextHop { link, port: PortId(0), mtu, locked: false, hop_limit, rewrite: None, address };
     match path.leave(view, meta, &device) {
         Ok(true) => {}
         Ok(false) => return Verdict::FragmentInto(id),

@@ -89,7 +89,8 @@ pub fn behind(remote: IpAddr, lookup: LookupId) -> Behind {
 
 /// A route by a tunnel to 10.50.0.0/16 and the like.
 pub fn route4(lab: &mut Lab, prefix: Ipv4Addr, tunnel: TunnelId) {
-    let action = lab.writer.add_action(Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu: 0 }));
+    let action =
+        lab.writer.add_action(Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu: 0, hop_limit: 0 }));
     lab.writer.insert4(lab.fib4, prefix, 16, action);
 }
 
@@ -209,8 +210,12 @@ impl Pair {
                 })
             });
             if number == 0 {
-                let action =
-                    lab.writer.add_action(Action::Tunnel(TunnelRoute { tunnel: id, next_hop, mtu: 0 }));
+                let action = lab.writer.add_action(Action::Tunnel(TunnelRoute {
+                    tunnel: id,
+                    next_hop,
+                    mtu: 0,
+                    hop_limit: 0,
+                }));
                 lab.writer.insert4(lab.fib4, Ipv4Addr::new(10, 50, 0, 0), 16, action);
                 lab.writer.insert6(lab.fib6, v6("fd50::"), 16, action);
             } else {

@@ -296,7 +296,7 @@ fn tunnel(lab: &mut Lab, n: usize) -> LinkId {
         tunnel.remote = Ipv4Addr::new(10, 0, 9, n as u8).into();
     }
     let id = lab.writer.add_tunnel(tunnel);
-    let route = Action::Tunnel(TunnelRoute { tunnel: id, next_hop: None, mtu: 0 });
+    let route = Action::Tunnel(TunnelRoute { tunnel: id, next_hop: None, mtu: 0, hop_limit: 0 });
     let action = lab.writer.add_action(route);
     lab.writer.insert4(lab.fib4, [10, 220 + n as u8, 0, 0].into(), 16, action);
     lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:b{n}::")), 48, action);

@@ -62,7 +62,7 @@ impl Bench {
                 let keyed = lab
                     .writer
                     .add_tunnel(Tunnel { role: TunnelRole::Route { given: None }, ..tunnel.clone() });
-                let way = TunnelRoute { tunnel: keyed, next_hop: None, mtu: 0 };
+                let way = TunnelRoute { tunnel: keyed, next_hop: None, mtu: 0, hop_limit: 0 };
                 let way = lab.writer.add_action(Action::Tunnel(way));
                 let id = lab.writer.add_tunnel(Tunnel { role, ..tunnel });
                 pair::route4(&mut lab, [10, 50 + kind as u8, 0, 0].into(), id);

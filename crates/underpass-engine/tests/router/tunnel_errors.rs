@@ -129,7 +129,7 @@ fn path_of_a_tunnel_to_anywhere() {
     tunnel.sixrd = Some(Sixrd::SIX_TO_FOUR);
     tunnel.via.address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     let id = pair.near.writer.add_tunnel(tunnel);
-    let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 0 };
+    let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 0, hop_limit: 0 };
     let action = pair.near.writer.add_action(Action::Tunnel(route));
     pair.near.writer.insert6(pair.near.fib6, lab::v6("2002::"), 16, action);
     let inner = |len: usize| ip6("fd00:1::7", "2002:a00:2::7", protocol::UDP, &vec![0; len]);
@@ -204,7 +204,7 @@ fn mtu_of_a_route() {
         let mut pair = Pair::of(kind, |tunnel| tunnel.dont_fragment = false);
         let (_, tunnel) = pair::device(&mut pair.near, kind, 0);
         let id = pair.near.writer.add_tunnel(tunnel);
-        let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 1300 };
+        let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 1300, hop_limit: 0 };
         let action = pair.near.writer.add_action(Action::Tunnel(route));
         pair.near.writer.insert4(pair.near.fib4, Ipv4Addr::new(10, 51, 0, 0), 16, action);
         pair.near.writer.insert6(pair.near.fib6, lab::v6("fd51::"), 16, action);

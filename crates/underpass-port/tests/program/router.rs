@@ -297,7 +297,7 @@ impl Router {
         if INTO.contains(&number) {
             let mtu = if random.below(10) == 0 { random.below(1500) as u32 } else { 0 };
             let tunnel = self.tunnels[number - INTO.start()].0;
-            return Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu });
+            return Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu, hop_limit: 0 });
         }
         match random.below(50) {
             0..8 => Action::Forward(self.any_next_hop(random)),
