@@ -428,7 +428,7 @@ def out_of_dx2(case, facts, difference, here):
     if frames:
         # The frame, in whatever way a filter has changed it.
         inside = [layers[n][1]["src"] for layers in came for n in range(1, len(layers)) if layers[n][0] == "eth"]
-        return all(describe.layers(frame)[0][1]["src"] in inside for frame in frames)
+        return all(describe.layers(frame)[0][1].get("src") in inside for frame in frames)
     more = [[int(number) for number in re.findall(r"(?:bytes|rule hit|success) (\d+)", " ".join(lines))] for lines in (difference.linux, difference.ours)]
     return difference.kind.startswith("shows tc -s: ") and len(more[0]) == len(more[1]) and all(abs(a - b) <= len(came) for a, b in zip(*more))
 
@@ -449,6 +449,25 @@ def out_of_dx2_into_tunnel(case, facts, difference, here):
             inside = bytes.fromhex(frame[frame.index(header, 28) :])
             # Or not at all, where what it compares is at another place.
             if (a == inside or len(a) == len(b) + 14 and a.endswith(inside)) and b.endswith(inside[14:]) and not b.endswith(inside):
+                return True
+    return False
+
+
+@purpose("Filters see what is in a frame that comes out of End.DX2")
+def label_before_frame(case, facts, difference, here):
+    # And puts a label before its Ethernet header, not behind it.
+    a, b = pair(difference)
+    ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
+    if a is None or not any(re.search(rf"filter add dev {port} egress .*action mpls push ", line) for port in ports for line in facts.lines):
+        return False
+    for _, frame in difference.more.get("inputs") or []:
+        layers = describe.layers(bytes.fromhex(frame))
+        to_sid = any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)
+        header = next((values["dst"] + values["src"] for name, values in layers[1:] if name == "eth"), None)
+        if to_sid and header and header in frame[28:]:
+            inside = bytes.fromhex(frame[frame.index(header, 28) :])
+            before, own = a[: -len(inside)], b[: 14 - len(inside)]
+            if a.endswith(inside) and b.endswith(inside[14:]) and not b.endswith(inside) and len(before) >= 4 and before[-4:] == own[-4:]:
                 return True
     return False
 
@@ -483,8 +502,11 @@ def sent_by_transport_inside(case, facts, difference, here):
     # A packet inside another that such a match redirects, or not.
     frames = [frame for side in ("there", "here") for frame in difference.more.get(side) or []]
     nested = [bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [] if sum(name in ("ip4", "ip6") for name, _ in describe.layers(bytes.fromhex(frame))) > 1]
+    # Or one that a label has led on, with a lower TTL.
+    labelled = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or [] if "mpls" in dict(describe.layers(bytes.fromhex(frame))[1:3])]
+    behind = lambda frame: any(frame[12:14] == kind and frame[at:] and frame[ends] in came and frame[at:] in came for came in labelled for kind, at, ends in ((b"\x08\0", 34, slice(26, 34)), (b"\x86\xdd", 54, slice(22, 54))))
     sends = any(re.search(r"(cmp|nbyte)\([^)]* layer 2 .*mirred ", line) for line in facts.lines)
-    return sends and bool(frames) and all(frame[14:] in nested for frame in frames)
+    return sends and bool(frames) and all(frame[14:] in nested or behind(frame) for frame in frames)
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")

@@ -3,7 +3,9 @@
 import ipaddress
 import re
 
-from .common import error, more_hits, purpose, sid_counts, tried
+import describe
+
+from .common import error, more_hits, only, purpose, sid_counts, tried
 
 
 def circle(facts):
@@ -75,3 +77,17 @@ def looped(case, facts, difference, here):
     back = lambda to: into_vrf if to == quoted["dst"] else to in facts.sids and (into_vrf or near(to))
     came = lambda values: values["src"] == quoted["src"] and values.get("ttl", values.get("hops")) > 1 and back(values["dst"])
     return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
+
+
+@purpose("Loops are dropped as loops")
+def sent_to_own_sid(case, facts, difference, here):
+    # What a tunnel sends goes by a policy to a SID of the router's own, which in Linux no packet of its own comes to.
+    frame = only(difference)
+    layers = describe.layers(frame)[1:] if frame else []
+    for name, values in layers:
+        if name in ("ip4", "ip6") and values["src"] in facts.own and facts.tunnels:
+            lists = [line for net, line in facts.routes if net.version == (6 if name == "ip6" else 4) and ipaddress.ip_address(values["dst"]) in net]
+            firsts = [match[1] for line in lists if (match := re.search(r"encap seg6 mode \S+ segs ([0-9a-f:]+)", line))]
+            if any(first in facts.sids for first in firsts):
+                return True
+    return False

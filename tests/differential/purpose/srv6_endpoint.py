@@ -319,6 +319,16 @@ def to_itself_by_sid(case, facts, difference, here):
     return False
 
 
+def outermost(layers):
+    """The outermost IPv6 header of a packet and the first routing header of that packet, None without one."""
+    for n, (name, outer) in enumerate(layers):
+        if name == "ip6":
+            behind = itertools.dropwhile(lambda layer: layer[0] in ("hbh", "dstopt", "frag6"), layers[n + 1 :])
+            name, routing = next(behind, ("nothing", None))
+            return outer, routing if name == "routing" else None
+    return None, None
+
+
 @purpose("A reduced list is taken at addresses that are no SIDs")
 def reduced(case, facts, difference, here):
     # Linux tells of segments left where the router goes on: to the next segment, or to an error about that.
@@ -330,8 +340,8 @@ def reduced(case, facts, difference, here):
 
     came = []
     for layers in tried(case, difference):
-        outer, routing = (dict(layers[:3]).get(name) for name in ("ip6", "routing"))
-        if outer and routing and is_reduced(routing, outer["dst"]):
+        outer, routing = outermost(layers)
+        if routing and is_reduced(routing, outer["dst"]):
             came.append((outer["src"], routing["data"]))
     a, b = difference.more.get("there") or [], difference.more.get("here") or []
     if not came or len(a) + len(b) != 1:
@@ -362,8 +372,8 @@ def last_entry(case, facts, difference, here):
     if not outer or not routing or b and (not told or told[:3] != (6, 4, 0)):
         return False
     for layers in tried(case, difference):
-        came, by = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
-        if came and by and beyond(by) and came["dst"] in facts.own and came["src"] == outer["src"] and by["data"] == routing["data"]:
+        came, by = outermost(layers)
+        if by and beyond(by) and came["dst"] in facts.own and came["src"] == outer["src"] and by["data"] == routing["data"]:
             return by["left"] == routing["left"] + (1 if a else 0)
     return False
 

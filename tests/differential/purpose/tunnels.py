@@ -203,6 +203,10 @@ def cut_for_bareudp(case, facts, difference, here):
         # The way to the sender is that tunnel, too.
         told = b[0][42:]
         return len(b) == 1 and told[6:7] == b"\x3a" and told[40:42] == b"\x02\0" and told[56:88] == inside[8:40]
+    # A filter on the way to the sender may redirect what is told into the tunnel once more.
+    again = any(facts.leads(ends[0], rf" dev {match[1]}\b") for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*mirred egress redirect dev tun\d", line)))
+    if again and here["drops"].get("too-big") and here["drops"].get("mirred-loop"):
+        return True
     ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
     return any(one and one[:3] == (6, 2, 0) and (one[3][0][1]["src"], one[3][0][1]["dst"]) == ends for one in ours)
 
@@ -267,6 +271,22 @@ def to_itself(case, facts, difference, here):
         return False
     gre = [line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line]
     return any(facts.leads(told[3][0][1]["dst"], rf" dev {name}( |$)") for name in gre)
+
+
+@purpose("With GRE and no remote address nothing is sent")
+def goes_on_from_itself(case, facts, difference, here):
+    # Or it leaves by another way, as the device is in a VRF: forwarded twice.
+    a = difference.more.get("there")
+    layers = describe.layers(a[0])[1:] if a and len(a) == 1 and not difference.more.get("here") and not error(a[0]) else []
+    name, left = layers[0] if layers else ("nothing", {})
+    if name not in ("ip4", "ip6"):
+        return False
+    made = [line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line]
+    bound = [tunnel for tunnel in made if any(re.search(rf"link set {tunnel} master vrf", line) for line in facts.lines)]
+    hops = "hops" if name == "ip6" else "ttl"
+    alike = lambda values: {key: value for key, value in values.items() if key not in ("sum", hops)}
+    came = [values for packet in inputs(difference) for other, values in packet[1:] if other == name and alike(values) == alike(left)]
+    return any(values[hops] - left[hops] >= 2 for values in came) and any(facts.leads(left["dst"], rf" dev {tunnel}( |$)") for tunnel in bound)
 
 
 @purpose("With GRE and no remote address nothing is sent")
@@ -502,6 +522,8 @@ def truncated_into_tunnel(case, facts, difference, here):
     if not told or told[:3] not in ((6, 2, 0), (4, 3, 4)):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    # Behind a tag as well.
+    came = [frame[:12] + frame[16:] if frame[12:14] in (b"\x81\x00", b"\x88\xa8") else frame for frame in came]
     kind, before, ends = (b"\x86\xdd", 54, slice(22, 54)) if told[0] == 6 else (b"\x08\0", 14, slice(26, 34))
     cut = any(frame[12:14] == kind and len(frame) - before < told[3][0][1]["len"] and frame[ends] == address_pair(told[3][0][1]) for frame in came)
     return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in facts.tunnels for line in facts.lines)
