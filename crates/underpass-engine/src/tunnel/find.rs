@@ -130,6 +130,9 @@ pub(crate) fn find<'a>(
                 })
                 .flatten();
         let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
+        if frames && tunnel.kind.carries_frames() && header.payload.len() < ethernet::Header::LEN {
+            return Err(DropReason::GreMalformed);
+        }
         let payload = header.redirected().unwrap_or(header.payload);
         let at = packet.len() - payload.len();
         let (inside, taken) = match header.protocol {
