@@ -503,6 +503,22 @@ Case(
 )
 
 Case(
+    "tunnel/ip6tnl/no-way-sender-in-vrf",
+    "A tunnel in a VRF, whose packets have no way: the sender, to whom only the VRF leads, hears of it.",
+    VRF
+    + [
+        "ip link add tun1 type ip6tnl local 2001:db8:2::1 remote 2001:db8:f::9 mode any dev p1",
+        "ip link set tun1 master vrf100",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+        "ip route add 10.7.0.0/16 dev tun1",
+    ],
+    differs="it says host unreachable",
+    **io([("IPv4", ether(ip4("10.7.0.7", TARGET4) / udp()), [to_p1(icmp4(hops(ip4("10.7.0.7", TARGET4) / udp()), 3, 0, src="198.51.100.1", dst=TARGET4))])]),
+    links=False,
+)
+
+Case(
     "tunnel/ip6tnl/out-vrf-rule",
     "Out of a tunnel whose local address is outside the VRF by which packets come, where rules look at more than where they go.",
     VRF

@@ -64,7 +64,8 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
         _ => meta.extra.argument,
     };
     // Linux sends it by the device of the tunnel.
-    if let (IcmpError::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
+    let of_tunnel = error == IcmpError::TooBig || says_no_way(error) && in_tunnel(meta, reason);
+    if let Some(Entered { link, vrf: false, .. }) = meta.extra.entered.filter(|_| of_tunnel)
         && let Some(link) = view.link(link)
     {
         meta.extra.instance = link.lookup;
