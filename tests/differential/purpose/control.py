@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, before, changed, counts_more, error, inputs, more_hits, only, pair, purpose, sid_counts, tried
+from .common import OWN, before, changed, counts_more, error, goes_on, inputs, lost_elsewhere, more_hits, only, pair, purpose, sid_counts, tried
 
 
 @purpose("A mirrored packet is sent as it was")
@@ -595,7 +595,22 @@ def visited_twice(case, facts, difference, here):
     # Which has written a tag.
     came = [dict(layers) for layers in inputs(difference) if any(name == "routing" for name, _ in layers)]
     same = any("End.BPF" in facts.sids.get(one["ip6"]["dst"], "") and one["routing"]["data"] == x for one in came if "ip6" in one)
+    if not same and any("bpf/count.o" in action for action in facts.sids.values()):
+        # Or a lower number of those that have come to it.
+        visits = sum("bpf/count.o" in facts.sids.get(values["dst"], "") for layers in tried(case, difference) + before(case, difference) for name, values in layers[:2] if name == "ip6")
+        fewer = int(y[4:8], 16) - int(x[4:8], 16)
+        same = fewer % 0x0101 == 0 and 0 < fewer // 0x0101 <= visits
     return same and x[:4] + x[8:] == y[:4] + y[8:]
+
+
+@purpose("A mirrored packet is sent as it was")
+def dropped_by_program(case, facts, difference, here):
+    # So a program that drops every third of those that come to it drops another, of which no sender hears, and no filter counts it.
+    counting = {sid for sid, action in facts.sids.items() if "bpf/count.o" in action}
+    if not counting or not here["drops"].get("bpf-drop") or not any(re.search(r"filter add dev p\d ingress .*mirred ingress mirror dev ", line) for line in facts.lines):
+        return False
+    came = [layers[1:] for layers in tried(case, difference) if any(name == "ip6" and values["dst"] in counting for name, values in layers[1:2])]
+    return lost_elsewhere(difference, came) or counts_more(difference, list(goes_on(came)))
 
 
 @purpose("What is not supported is refused")

@@ -74,7 +74,8 @@ def out_of_this_network(case, facts, difference, here):
     # Nor does what such a source has sent through a tunnel come out of it.
     a = difference.more.get("there")
     zero = ipaddress.ip_network("0.0.0.0/8")
-    ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")}
+    # Or is told of.
+    ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name.endswith(("ip4", "ip6"))}
     inside = set()
     for layers in inputs(difference):
         name, outer = layers[1] if len(layers) > 1 else ("", {})

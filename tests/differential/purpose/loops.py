@@ -91,3 +91,33 @@ def sent_to_own_sid(case, facts, difference, here):
             if any(first in facts.sids for first in firsts):
                 return True
     return False
+
+
+@purpose("Loops are dropped as loops")
+def copies_of_copies(case, facts, difference, here):
+    # What a filter copies into a tunnel where it leaves by a port, by which that leaves, too: it is of that tunnel on either side,
+    # or is told of such a packet.
+    loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop", "mirred-loop", "tunnel-limit"))
+    if not loops or not difference.kind.startswith("packet"):
+        return False
+    ends = set()
+    for line in facts.lines:
+        if sent := re.search(r"filter add dev (p\d) egress .*mirred egress mirror dev (tun\d)\b", line):
+            made = next((line + " " for line in facts.lines if f" link add {sent[2]} " in line), "")
+            local, remote = (re.search(rf" {end} (\S+)", made) for end in ("local", "remote"))
+            if local and remote and leaves_by(facts, remote[1], sent[1]):
+                ends.add((ipaddress.ip_address(local[1]), ipaddress.ip_address(remote[1])))
+    of_tunnel = lambda layers: any(name.endswith(("ip4", "ip6")) and (ipaddress.ip_address(values["src"]), ipaddress.ip_address(values["dst"])) in ends for name, values in layers)
+    frames = [describe.layers(frame) for side in ("there", "here") for frame in difference.more.get(side) or []]
+    at_once = [describe.layers(bytes.fromhex(frame)) for side in ("linux", "out") for slot, _, frame in here.get(side, []) if slot == difference.more.get("slot")]
+    if not ends or not any(map(of_tunnel, at_once)):
+        return False
+    # Of one sender hears, or of a message of the router's own that has come in once more.
+    told = lambda layers: layers[1][1].get("src") in facts.own and any(name == "icmp" for name, _ in layers)
+    return all(of_tunnel(layers) or told(layers) for layers in frames)
+
+
+def leaves_by(facts, address, port):
+    """Whether a route to an address names a port, or a gateway behind it."""
+    near = rf"via (?:inet6 )?(?:10\.0\.{port[1:]}\.|2001:db8:{port[1:]}::)"
+    return facts.leads(address, rf" dev {port}\b|{near}")

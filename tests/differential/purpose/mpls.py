@@ -141,6 +141,22 @@ def no_gateway(case, facts, difference, here):
 
 
 @purpose("A label without a gateway goes to the neighbour that has the packet's destination")
+def no_gateway_filtered(case, facts, difference, here):
+    # A filter where it leaves has sent the broadcast into a tunnel.
+    a = difference.more.get("there")
+    sent = any(re.search(r"filter add dev p\d egress .*mirred egress (mirror|redirect) dev tun\d", line) for line in facts.lines)
+    if not a or difference.more.get("here") or not sent or not here["drops"].get("neighbour-unresolved"):
+        return False
+
+    def labelled(frame):
+        layers = describe.layers(frame)
+        below = next((values for (over, _), (name, values) in zip(layers, layers[1:]) if over == "mpls" and name in ("ip4", "ip6")), None)
+        return below is not None and facts.leads(below["dst"], r"encap mpls \S+ (ttl \d+ )?dev ")
+
+    return all(map(labelled, a))
+
+
+@purpose("A label without a gateway goes to the neighbour that has the packet's destination")
 def told_of_labels(case, facts, difference, here):
     # Of a labelled packet whose neighbour does not answer, as if its labels began an IPv6 header.
     a = difference.more.get("there")

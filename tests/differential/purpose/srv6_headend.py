@@ -284,6 +284,22 @@ def headless(case, facts, difference, here):
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
+def type_of_frame(case, facts, difference, here):
+    # One that a policy has put IPv6 before has the EtherType of that.
+    a, b = pair(difference)
+    if a is None or len(a) != len(b) or not any("l2encap" in line for line in facts.lines):
+        return False
+    own = compare.own_addresses(case)
+    for frame in (bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []):
+        # The frame that it came in.
+        at = a.find(frame[:14], 54)
+        if frame[12:14] == b"\x08\0" and at > 0 and b[at + 12 : at + 14] == b"\x86\xdd":
+            if compare.masked(b[: at + 12] + frame[12:14] + b[at + 14 :], own) == compare.masked(a, own):
+                return True
+    return False
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
 def behind_outer(case, facts, difference, here):
     # Out of a gre without a remote address it goes with its outer header and the one of GRE.
     a, b = pair(difference)

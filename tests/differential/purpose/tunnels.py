@@ -314,6 +314,21 @@ def own_header_outside(case, facts, difference, here):
 
 
 @purpose("With GRE and no remote address nothing is sent")
+def own_header_told(case, facts, difference, here):
+    # Or its IPv6 header, over which that of GRE is then written: of what is left Linux says that it did not arrive.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type gre ", line + " ") and " remote " not in line and " external" not in line}
+    sent = {match[1] for line in facts.lines if (match := re.search(r"mirred egress (?:redirect|mirror) dev (tun\d)", line))}
+    if not told or told[:3] != (6, 1, 3) or not gre & sent or "86dd" not in told[3][0][1]["src"]:
+        return False
+    ends = lambda values: (values["src"], values["dst"])
+    tail = a[0][-20:]
+    came = [layers for layers in tried(case, difference) for name, values in layers[1:] if name == "ip6" and ends(values) != ends(told[3][0][1])]
+    return bool(came) and any(tail in bytes.fromhex(frame) for _, _, frame in case["packets"])
+
+
+@purpose("With GRE and no remote address nothing is sent")
 def to_itself_elsewhere(case, facts, difference, here):
     # Where its own address is one of a VRF's, what Linux sends to it leaves.
     a = difference.more.get("there")
@@ -563,3 +578,19 @@ def written_behind_label(case, facts, difference, here):
         if written and a[at - 20 : at] + a[at + size :] == b[at - 20 : at] + b[at + size :]:
             return True
     return False
+
+
+@purpose("Parameters of IPv6 send no IPv4 packet out of an `external` `sit`")
+def keyed_sit(case, facts, difference, here):
+    # Linux sends it to its own destination: to the router, where what is inside comes out of a tunnel and goes on, or is told of.
+    a = difference.more.get("there")
+    if not a or difference.more.get("here") or not here["drops"].get("tunnel-remote"):
+        return False
+    sits = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type sit .*external", line)}
+    six = r"tunnel_key set (?:src_ip \S+ )?dst_ip \S*:"
+    keyed = {sit for sit in sits for line in facts.lines if re.search(rf"filter add dev {sit} egress .*{six}|{six}.*mirred egress (mirror|redirect) dev {sit}\b", line)}
+    sent = any(re.search(rf"mirred egress (mirror|redirect) dev {sit}\b", line) for sit in keyed for line in facts.lines) or any(facts.leads(values["dst"], rf" dev {sit}\b") for sit in keyed for layers in tried(case, difference) for name, values in layers[1:2] if name == "ip4")
+    if not keyed or not sent:
+        return False
+    came = {(values["src"], values["dst"]) for layers in tried(case, difference) if layers[1:] and layers[1][0] in ("ip4", "vlan") for name, values in layers if name in ("ip4", "ip6")}
+    return all(any(name.endswith(("ip4", "ip6")) and (values["src"], values["dst"]) in came for name, values in describe.layers(frame)) for frame in a)
