@@ -594,3 +594,24 @@ def keyed_sit(case, facts, difference, here):
         return False
     came = {(values["src"], values["dst"]) for layers in tried(case, difference) if layers[1:] and layers[1][0] in ("ip4", "vlan") for name, values in layers if name in ("ip4", "ip6")}
     return all(any(name.endswith(("ip4", "ip6")) and (values["src"], values["dst"]) in came for name, values in describe.layers(frame)) for frame in a)
+
+
+@purpose("What a filter sends into an `ipip` or a `sit` without a remote address goes to its own destination")
+def to_gateway(case, facts, difference, here):
+    # In Linux to the gateway of the route that has led it to the filter.
+    ends = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ipip|sit) ", line + " ") and " remote " not in line and " external" not in line}
+    if not any(re.search(rf"filter add dev p\d egress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in ends for line in facts.lines):
+        return False
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if max(map(len, sides)) != 1:
+        return False
+    for linux, frames in zip((True, False), sides):
+        for frame in frames:
+            headers = [values for name, values in describe.layers(frame)[1:3] if name == "ip4"]
+            if len(headers) < 2:
+                return False
+            outer, inner = headers
+            gateways = {gateway for net, line in facts.routes if net.version == 4 and ipaddress.ip_address(inner["dst"]) in net for gateway in re.findall(r" via (\d\S+)", line)}
+            if not gateways or outer["dst"] not in (gateways if linux else {inner["dst"]}):
+                return False
+    return len(sides[0]) + len(sides[1]) == 1 or (changed(sides[0][0], sides[1][0]) or {"no"}) - OWN == {"ip4.dst"}
