@@ -51,7 +51,9 @@ def to_nh4(case, facts, difference, here):
     ]
     known = lambda ip: any((ip["src"], ip["dst"], ip["id"]) == (one["src"], one["dst"], one["id"]) for one in came)
     a, b = difference.more.get("there") or [], difference.more.get("here") or []
-    near = lambda frame: {line.split()[3] for line in facts.lines if line.startswith("ip neigh") and f" lladdr {frame[:6].hex(':')} " in line}
+    # Behind a label that an action puts before the frame.
+    goal = lambda frame: (frame[4:10] if describe.layers(frame)[0][0] == "mpls" else frame[:6]).hex(":")
+    near = lambda frame: {line.split()[3] for line in facts.lines if line.startswith("ip neigh") and f" lladdr {goal(frame)} " in line}
     if len(a) == len(b) == 1:
         # Where that one answers, it goes to it.
         return a[0][6:] == b[0][6:] and bool(to & near(b[0])) and any(ip["dst"] in near(a[0]) and known(ip) for ip in inside(a[0]))
