@@ -199,7 +199,7 @@ def differences(case, there, here, alone=True):
             (answers,) = both([open_case])
             if not any("error" in answer for answer in answers):
                 left, known = purpose.without(case, there, here, found, unfiltered=answers)
-    if left and "out" in here and (heading := after_others(case, left)):
+    if left and "out" in here and (heading := after_others(case, left) or behind_filters(case, left)):
         left, known = [], {**known, heading: known.get(heading, 0) + len(left)}
     if alone and left and all(d.kind.startswith("shows ") for d in left) and (headings := apart.explained(case, (there, here), left, both)):
         left, known = [], headings
@@ -241,6 +241,33 @@ def after_others(case, left):
     told = any(port in ports and slot <= first and compare.is_unresolved(bytes.fromhex(frame)) for slot, port, frame in answers[1]["out"])
     asked = any(port in ports for port, _ in compare.noise_of(answers[0]))
     return "The router answers for itself" if told or asked else None
+
+
+def behind_filters(case, left):
+    """The heading of what differs on purpose where no filters are, if all that is left is what filters make of it where it leaves: it
+    ends as one of the frames of that moment that differ without them, and all that differs then without them is on purpose."""
+    slots = {d.more.get("slot") for d in left}
+    open_case = {**without_filters(case), "shows": []}
+    if not all(d.kind.startswith("packet") for d in left) or None in slots or open_case["config"] == case["config"]:
+        return None
+    (answers,) = both([open_case])
+    if any("error" in answer for answer in answers):
+        return None
+    found = [d for d in compare.differences(open_case, *answers) if d.more.get("slot") in slots]
+    rest, known = purpose.without(open_case, *answers, found)
+    if rest or not known:
+        return None
+    frames = lambda d: (d.more.get("there") or []) + (d.more.get("here") or [])
+
+    def is_of(frame, slot):
+        others = [other for d in found if d.more["slot"] == slot for other in frames(d)]
+        return any(len(end) == ALIKE and (other.endswith(end) or frame.endswith(other[-ALIKE:])) for end in [frame[-ALIKE:]] for other in others)
+
+    return next(iter(known)) if all(frames(d) and all(is_of(frame, d.more["slot"]) for frame in frames(d)) for d in left) else None
+
+
+# So many bytes are the end of one packet alone.
+ALIKE = 24
 
 
 def without_filters(case):
