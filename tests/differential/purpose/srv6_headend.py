@@ -206,14 +206,14 @@ def remembered_elsewhere(case, facts, difference, here):
     told = b and error(b)
     if a is None or b and (not told or told[1:3] not in ((1, 0), (3, 0))) or "vrf" not in facts.tunnels.values() or "linux" not in here:
         return False
-    # A trace may stand before the header.
+    # A trace may stand before the header, which may be quoted.
     bare = lambda layers: [layer for layer in layers if layer[0] != "hbh"]
     way = lambda layers: next(((values["dst"], header["type"]) for (name, values), (below, header) in zip(bare(layers), bare(layers)[1:]) if name.endswith("ip6") and below == "routing"), None)
-    goal = way((error(a) or (0, 0, 0, describe.layers(a)))[3])
+    goal = way(describe.layers(a))
     if not goal or not any(re.search(r"encap (seg6|rpl) ", line) and f"{goal[0]}" in line for line in facts.lines):
         return False
     others = [bytes.fromhex(frame) for slot, _, frame in here["linux"] if slot != difference.more.get("slot")]
-    if any(way((error(other) or (0, 0, 0, describe.layers(other)))[3]) == goal for other in others):
+    if any(way(describe.layers(other)) == goal for other in others):
         return True
     # Or has led another, which did not fit.
     ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and goal[0] in line]
