@@ -54,7 +54,8 @@ def this_network_counted(case, facts, difference, here):
     # Those of 0.0.0.0/8 that go into a tunnel, without an Ethernet header or with one, where its qdisc and its filters count them.
     if not difference.kind.startswith("shows tc -s: ") or not re.search(r" dev tun\d |^filter |^total acts", difference.what + " "):
         return False
-    came = [values for layers in tried(case, difference) for name, values in layers if name == "ip4" and values["dst"].startswith("0.") and facts.leads(values["dst"], r" dev tun\d")]
+    zero = lambda values: values["src"].startswith("0.") or values["dst"].startswith("0.")
+    came = [values for layers in tried(case, difference) for name, values in layers if name == "ip4" and zero(values) and facts.leads(values["dst"], r" dev tun\d")]
     return counts_others(difference, [(-1, {values["len"], values["len"] + 14}) for values in came])
 
 
