@@ -12,6 +12,7 @@ def circle(facts):
     """The SIDs that the segments of End.B6 and End.B6.Encaps lead back to themselves, or from one of these to the next."""
     to = {sid: [segment for segment in re.findall(r"segs (\S+)", action)[0].split(",") if segment in facts.sids] for sid, action in facts.sids.items() if "segs" in action}
     found = set()
+    led = {segment for line in facts.lines if "-6 route" in line for match in re.findall(r"encap seg6 mode \S+ segs (\S+)", line) for segment in match.split(",")}
     for sid in to:
         way, seen = list(to[sid]), set()
         while way:
@@ -20,7 +21,9 @@ def circle(facts):
                 seen.add(segment)
                 way += to.get(segment, [])
         # End goes back to the SID that the packet had for its destination.
-        if sid in seen or any(re.match(r"End(\.[XT])? ", facts.sids[segment] + " ") for segment in seen):
+        # What End.DT6 takes out a policy may lead to it once more.
+        taken_out = sid in led and any(re.match(r"End\.DT4?6 ", facts.sids[segment]) for segment in seen)
+        if sid in seen or taken_out or any(re.match(r"End(\.[XT])? ", facts.sids[segment] + " ") for segment in seen):
             found |= {sid} | seen
     return found
 
