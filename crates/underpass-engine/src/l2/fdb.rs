@@ -211,9 +211,9 @@ impl Default for Fdb {
 }
 
 impl Fdb {
-    /// An empty one with room for so many.
+    /// An empty one with room for so many, and half as many more at least.
     pub fn for_stations(count: usize) -> Self {
-        let sparse = count.saturating_mul(SPACE).min(SPARSE);
+        let sparse = count.saturating_mul(SPACE / 2 * 3).min(SPARSE);
         let slots = count.saturating_mul(4).max(sparse).clamp(FEWEST, MOST).next_power_of_two();
         Self {
             slots: Words::exactly(slots.trailing_zeros(), Pages::Small),
@@ -528,6 +528,27 @@ mod tests {
         }
         assert!(again.windows(2).all(|two| two[1] + 1 >= two[0] * 2), "{again:?}");
         assert!(!again.is_empty() && fdb.find(station(0)).is_some());
+    }
+
+    /// Nor is it made again each time that a station goes and another one comes.
+    #[test]
+    fn stations_come_and_go() {
+        let entry = Entry { link: LinkId(1), flags: 0, heard: 0 };
+        for count in [511, 512, 682, 1024, 2048, 2730, 4096] {
+            let mut fdb = Fdb::for_stations(count);
+            (0..count as u32).for_each(|n| assert!(fdb.set(station(n), entry)));
+            let mut again = 0;
+            for n in 0..1000 {
+                fdb.remove(station(n));
+                if fdb.is_full() {
+                    fdb = fdb.again();
+                    again += 1;
+                }
+                assert!(fdb.set(station(n + count as u32), entry));
+            }
+            assert!(again <= 1000 / (count / 3) + 1, "{count}: {again}");
+            assert_eq!(fdb.iter().count(), count);
+        }
     }
 
     /// A vendor's addresses follow each other, and are as far from each other in the table as any.
