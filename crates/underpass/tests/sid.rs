@@ -23,6 +23,7 @@ const SERVICE: &str = "
     bridge fdb add 02:aa:00:00:00:06 dev srl0 dst fc00:2::d2
     underpass sid add fc00:1::d2 End.DT2U --oif srl0 --count
     underpass sid add fc00:1::d3/128 End.DT2M --oif srl0 --metric 7
+    underpass sid add fc00:1::d400/120 End.DT2M --oif srl0 --fe2 1x8
     underpass sid add fc00:1:40::/48 End.DX2V --oif p0 --table 100
     underpass sid add 5f00:0:b:c:9::/80 End --dev p0 --flavors replace-csid,psp --lblen 48 --nflen 32
 ";
@@ -121,6 +122,7 @@ fn it_is_saved_and_loaded() {
     for line in [
         "underpass sid replace fc00:1::d2/128 End.DT2U --oif srl0 --count --dev srl0",
         "underpass sid replace fc00:1::d3/128 End.DT2M --oif srl0 --dev srl0 --metric 7",
+        "underpass sid replace fc00:1::d400/120 End.DT2M --oif srl0 --fe2 1x8 --dev srl0",
         "underpass sid replace fc00:1:40::/48 End.DX2V --oif p0 --dev p0 --table 100",
     ] {
         assert!(saved.1.lines().any(|saved| saved == line), "{}", saved.1);

@@ -87,6 +87,16 @@ pub(crate) fn check_tunnel(
     Ok(Some(Tunnel { encap: Arc::new(encap), counter: None, program }))
 }
 
+/// Checks that the Arg.FE2 of a SID begins where the prefix of its route ends; what has no prefix, an object, has none.
+pub(crate) fn check_argument(hop: &Hop, prefix: Option<u8>) -> Result<(), RequestError> {
+    match hop.encap() {
+        Some(Encap::Seg6Local(Seg6Local { fe2: Some(argument), .. })) if prefix != Some(argument.at) => {
+            Err(RequestError::new(EINVAL, "Arg.FE2 has to begin where the prefix of the route ends"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks one way of an IPv4 route.
 pub(crate) fn check_hop4(
     router: &mut Router,

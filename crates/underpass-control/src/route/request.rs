@@ -15,7 +15,7 @@ use super::change::{
     add6, displace, duplicate6, ids_at, put_route, refuses6, same, siblings, table_mut, take_route,
     with_counters,
 };
-use super::check::{Owner, check_hop4, check_hop6, check_tunnel};
+use super::check::{Owner, check_argument, check_hop4, check_hop6, check_tunnel};
 use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_DEAD, RTNH_F_LINKDOWN, metrics,
 };
@@ -312,6 +312,9 @@ fn info6(router: &mut Router, config: &Config<'_>, hop: &HopConfig<'_>) -> Resul
             (NextHops::Hops(Box::new([hop])), reject)
         }
     };
+    if let NextHops::Hops(hops) = &ways {
+        hops.iter().try_for_each(|hop| check_argument(hop, Some(config.prefix.len)))?;
+    }
     if let Some(IpAddr::V6(source)) = config.source {
         let first = match &ways {
             NextHops::Hops(hops) => hops.first().map(|hop| hop.oif),

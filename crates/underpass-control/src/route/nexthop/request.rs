@@ -9,7 +9,7 @@ use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::route::change::counted_hop;
-use crate::route::check::{Owner, check_hop4, check_hop6};
+use crate::route::check::{Owner, check_argument, check_hop4, check_hop6};
 use crate::route::compile::recompile_info;
 use crate::route::config::{HopConfig, RT_TABLE_LOCAL, RTNH_F_ONLINK};
 use crate::route::encode::route_counts;
@@ -260,10 +260,12 @@ fn single_of(
     // Outside a VRF, table 0, which is none: the rules say where the gateway is.
     let table = l3mdev_table(router, oif).unwrap_or(0);
     let owner = Owner { table, scope: 0, kind: libc::RTN_UNICAST, loopback: true };
-    Ok(Kind::Single(match i32::from(family) {
+    let hop = match i32::from(family) {
         AF_INET => check_hop4(router, owner, &config)?,
         _ => check_hop6(router, owner, &config)?.0,
-    }))
+    };
+    check_argument(&hop, None)?;
+    Ok(Kind::Single(hop))
 }
 
 /// Whether what uses an object could use the new one.

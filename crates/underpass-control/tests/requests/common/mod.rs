@@ -62,7 +62,7 @@ impl Lab {
     }
 
     /// `ip link add NAME index INDEX type KIND`, with the first attribute of that kind.
-    fn make(&mut self, name: &str, kind: &str, index: u32, first: &[u8]) {
+    pub fn make(&mut self, name: &str, kind: &str, index: u32, first: &[u8]) {
         let mut datagram = Vec::new();
         let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
         let to = underpass_netlink::reply::Address::default();
