@@ -16,39 +16,39 @@ use crate::trace::{Event, Trace};
 use crate::worker::path::Path;
 use crate::worker::view::View;
 
-/// What a bridge that answers for others looks at.
-enum Question<'a> {
+/// A message of ARP or of neighbour discovery.
+enum ArpNd<'a> {
     Arp(&'a arp::Packet),
     /// A solicitation or an advertisement, with its options and all that is behind them in the frame.
-    Discovery(&'a ipv6::Header, &'a ndisc::Message, &'a [u8]),
+    Nd(&'a ipv6::Header, &'a ndisc::Message, &'a [u8]),
 }
 
-/// What becomes of it.
-enum Outcome {
-    /// It goes on as any frame.
-    Floods,
+/// What a bridge that answers for others does with one.
+enum Suppression {
+    /// It is flooded as any frame.
+    Flood,
     /// It is not flooded to ports that suppress it.
-    Spares,
-    /// Besides it is answered for this neighbour.
-    Answers(Neighbour),
+    Suppress,
+    /// The same, and it is answered for this neighbour.
+    Reply(Neighbour),
 }
 
-/// Whether a bridge that answers for others looks at a frame.
-pub(super) fn is_asking(frame: &[u8]) -> bool {
-    question(frame, tag_of(frame)).is_some()
+/// Whether a frame is a message of ARP or of neighbour discovery.
+pub(super) fn is_arp_or_nd(frame: &[u8]) -> bool {
+    parse(frame, tag_of(frame)).is_some()
 }
 
 /// Reads a frame that has so many bytes of tags.
-fn question(frame: &[u8], tag: usize) -> Option<Question<'_>> {
+fn parse(frame: &[u8], tag: usize) -> Option<ArpNd<'_>> {
     let behind = frame.get(ADDRESSES + tag..)?;
     let (kind, payload) = behind.split_first_chunk()?;
     match u16::from_be_bytes(*kind) {
-        ethernet::ARP | ethernet::RARP => arp::Packet::parse_of_any_hardware(payload).ok().map(Question::Arp),
+        ethernet::ARP | ethernet::RARP => arp::Packet::parse_of_any_hardware(payload).ok().map(ArpNd::Arp),
         ethernet::IPV6 => {
             let (header, payload) = ipv6::Header::ref_from_prefix(payload).ok()?;
             let (message, options) = ndisc::Message::parse_prefix(payload).ok()?;
             let is = header.next_header == protocol::ICMPV6;
-            is.then_some(Question::Discovery(header, message, options))
+            is.then_some(ArpNd::Nd(header, message, options))
         }
         _ => None,
     }
@@ -69,18 +69,20 @@ pub(super) fn answer<const COUNT: bool, T: Trace>(
         None => tag_of(frame),
     };
     let vlan = tagged.map_or(0, |tagged| tagged.id);
-    let asked = Asked { view, way, answering, vlan };
-    let outcome = match question(frame, tag) {
-        Some(Question::Arp(request)) => asked.outcome_of_arp(request),
-        Some(Question::Discovery(header, message, _)) => asked.outcome_of_discovery(header, message),
-        None => Outcome::Floods,
+    let proxy = Proxy { view, way, answering, vlan };
+    let suppression = match parse(frame, tag) {
+        Some(ArpNd::Arp(request)) => proxy.decide_arp(request),
+        Some(ArpNd::Nd(header, message, _)) => proxy.decide_nd(header, message),
+        None => Suppression::Flood,
     };
-    let Outcome::Answers(neighbour) = outcome else { return matches!(outcome, Outcome::Spares) };
-    match question(frame, tag) {
-        Some(Question::Arp(request)) => {
+    let Suppression::Reply(neighbour) = suppression else {
+        return matches!(suppression, Suppression::Suppress);
+    };
+    match parse(frame, tag) {
+        Some(ArpNd::Arp(request)) => {
             send(path, view, way, &reply_to_arp(request, neighbour), tagged, trace);
         }
-        Some(Question::Discovery(header, message, options)) => {
+        Some(ArpNd::Nd(header, message, options)) => {
             let reply = advertisement(frame, (header, message, options), neighbour);
             reply.into_iter().for_each(|reply| send(path, view, way, &reply, tagged, trace));
         }
@@ -89,53 +91,53 @@ pub(super) fn answer<const COUNT: bool, T: Trace>(
     true
 }
 
-/// Where a question is asked.
-struct Asked<'a> {
+/// The bridge where a message comes in, and the VLAN.
+struct Proxy<'a> {
     view: &'a View<'a>,
     way: &'a Way<'a>,
     answering: &'a Answering,
     vlan: u16,
 }
 
-impl Asked<'_> {
+impl Proxy<'_> {
     /// Linux: `br_do_proxy_suppress_arp`.
-    fn outcome_of_arp(&self, request: &arp::Packet) -> Outcome {
+    fn decide_arp(&self, request: &arp::Packet) -> Suppression {
         let (sender, target, operation) = (request.sender(), request.target(), request.operation.get());
         if !self.answering.arp || target.is_loopback() || target.is_multicast() {
-            return Outcome::Floods;
+            return Suppression::Flood;
         }
         if self.answering.suppresses {
             if self.is_suppressed_here() {
-                return Outcome::Floods;
+                return Suppression::Flood;
             }
             let reverse = matches!(operation, arp::REVERSE_REQUEST | arp::REVERSE_REPLY);
             if !reverse && (sender.is_unspecified() || sender == target) {
-                return Outcome::Spares;
+                return Suppression::Suppress;
             }
         }
         if operation != arp::REQUEST {
-            return Outcome::Floods;
+            return Suppression::Flood;
         }
         let for_all = self.ingress().is_some_and(|port| port.proxy_arp);
-        self.outcome_for(target.into(), |port| {
+        self.decide(target.into(), |port| {
             for_all || port.is_some_and(|port| port.proxy_arp_wifi || port.suppresses.has(self.vlan))
         })
     }
 
     /// Linux: `br_do_suppress_nd`.
-    fn outcome_of_discovery(&self, header: &ipv6::Header, message: &ndisc::Message) -> Outcome {
+    fn decide_nd(&self, header: &ipv6::Header, message: &ndisc::Message) -> Suppression {
         if !self.answering.suppresses || self.is_suppressed_here() {
-            return Outcome::Floods;
+            return Suppression::Flood;
         }
         if !message.is_solicitation() {
             let solicited = message.flags.get() & ndisc::SOLICITED != 0;
-            return if solicited { Outcome::Floods } else { Outcome::Spares };
+            return if solicited { Suppression::Flood } else { Suppression::Suppress };
         }
         if header.source() == Ipv6Addr::UNSPECIFIED || header.source == header.destination {
-            return Outcome::Spares;
+            return Suppression::Suppress;
         }
         let suppresses = |port: &BridgePort| port.suppresses.has(self.vlan);
-        self.outcome_for(message.target().into(), |port| port.is_some_and(suppresses))
+        self.decide(message.target().into(), |port| port.is_some_and(suppresses))
     }
 
     fn ingress(&self) -> Option<&BridgePort> {
@@ -146,23 +148,23 @@ impl Asked<'_> {
         self.ingress().is_some_and(|port| port.suppresses.has(self.vlan))
     }
 
-    /// What becomes of a question for an address, if `answers` says whether it is answered for a station behind a port, or for
+    /// What is done with a request for an address, if `answers` says whether it is answered for a station behind a port, or for
     /// the bridge itself.
-    fn outcome_for(&self, target: IpAddr, answers: impl Fn(Option<&BridgePort>) -> bool) -> Outcome {
+    fn decide(&self, target: IpAddr, answers: impl Fn(Option<&BridgePort>) -> bool) -> Suppression {
         let Self { view, way, answering, vlan } = *self;
-        let Some(device) = self.device() else { return Outcome::Floods };
+        let Some(device) = self.device() else { return Suppression::Flood };
         if answering.suppresses && answering.is_own(device, target) {
-            return Outcome::Spares;
+            return Suppression::Suppress;
         }
         let Some(neighbour) = view.tables.neighbour(device, target, view.guard) else {
-            return Outcome::Floods;
+            return Suppression::Flood;
         };
-        let Some(entry) = find(way, Station::new(neighbour.mac, vlan)) else { return Outcome::Floods };
+        let Some(entry) = find(way, Station::new(neighbour.mac, vlan)) else { return Suppression::Flood };
         let port = view.link(entry.link).and_then(|link| link.bridge_port.as_deref());
         match answers(port) {
-            true => Outcome::Answers(neighbour),
-            false if answering.suppresses => Outcome::Spares,
-            false => Outcome::Floods,
+            true => Suppression::Reply(neighbour),
+            false if answering.suppresses => Suppression::Suppress,
+            false => Suppression::Flood,
         }
     }
 
@@ -237,7 +239,7 @@ fn source_option(mut options: &[u8]) -> Result<Option<[u8; 6]>, ()> {
     Ok(None)
 }
 
-/// Sends an answer back by the port by which the question has come in, with the tag that it had there, unless that port's frames
+/// Sends an answer back by the port by which the request has come in, with the tag that it had there, unless that port's frames
 /// without a tag are of this VLAN; or it comes in by the bridge's device, which has asked. Linux: `br_arp_send`, `br_nd_send`.
 fn send<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,

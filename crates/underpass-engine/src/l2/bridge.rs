@@ -1,5 +1,5 @@
 //! Bridges: a frame that comes in by a port leaves by the port of its station, or by all others. Linux: `net/bridge/br_input.c`,
-//! `br_forward.c`, `br_device.c`.
+//! `br_forward.c`.
 //!
 //! ```text
 //! port → state, VLAN → source learned → for the bridge itself: in by the bridge's device
@@ -7,12 +7,14 @@
 //!                                       for others:            out by all ports, and in by the device where for a group
 //! ```
 
+pub(super) mod device;
+
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::l2::answer::{answer, is_asking};
+use crate::l2::answer::{answer, is_arp_or_nd};
 use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::qos::edit::{insert, remove, tag_of};
@@ -60,9 +62,9 @@ pub(super) struct Way<'a> {
     pub(super) from: Option<(LinkId, &'a Link, &'a BridgePort)>,
     now: u64,
     /// It goes to all ports but these, whatever its destination is.
-    everywhere: Option<Excluded>,
-    /// Whether it is flooded to ports alone that do not suppress requests for known neighbours.
-    spares: bool,
+    all_but: Option<Excluded>,
+    /// Whether it is not flooded to ports that suppress requests for known neighbours.
+    suppressed: bool,
 }
 
 /// The VLAN of a frame in a bridge that filters by them.
@@ -90,7 +92,7 @@ enum Step {
 pub(super) fn receive<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    ((ingress, link, port), everywhere): ((LinkId, &Link, &BridgePort), Option<Excluded>),
+    ((ingress, link, port), all_but): ((LinkId, &Link, &BridgePort), Option<Excluded>),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -101,7 +103,7 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
     };
     let from = Some((ingress, link, port));
     let now = view.now / TICK;
-    let way = Way { id: port.bridge, link: above, bridge, from, now, everywhere, spares: false };
+    let way = Way { id: port.bridge, link: above, bridge, from, now, all_but, suppressed: false };
     if bridge.filters.is_none() && bridge.fdb.is_cold() {
         for [destination, source] in burst.iter().filter_map(|packet| Station::of_frame(packet.bytes())) {
             bridge.fdb.prefetch(destination);
@@ -109,8 +111,8 @@ pub(super) fn receive<const COUNT: bool, T: Trace>(
         }
     }
     let mut others = Others::default();
-    if bridge.answering.is_some() && burst.iter().any(|packet| is_asking(packet.bytes())) {
-        pass_asking(path, view, &way, port, (burst, &mut others), trace);
+    if bridge.answering.is_some() && burst.iter().any(|packet| is_arp_or_nd(packet.bytes())) {
+        pass_arp_nd(path, view, &way, port, (burst, &mut others), trace);
     }
     let mut known = Known::new(&way, port).filter(|_| !T::WATCHES);
     for packet in burst.drain(..) {
@@ -155,7 +157,7 @@ impl Others {
 /// Takes a burst through a bridge that answers for others, in which there are requests.
 #[cold]
 #[inline(never)]
-fn pass_asking<const COUNT: bool, T: Trace>(
+fn pass_arp_nd<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     way: &Way<'_>,
@@ -164,11 +166,11 @@ fn pass_asking<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) {
     for packet in burst.drain(..) {
-        let step = if is_asking(packet.bytes()) {
+        let step = if is_arp_or_nd(packet.bytes()) {
             match enter(path, way, port, packet, trace) {
                 Ok((packet, to, tagged)) => {
-                    let spares = answer(path, view, way, (&packet, tagged), trace);
-                    pass_on(path, view, &Way { spares, ..*way }, packet, (to, tagged), trace)
+                    let suppressed = answer(path, view, way, (&packet, tagged), trace);
+                    pass_on(path, view, &Way { suppressed, ..*way }, packet, (to, tagged), trace)
                 }
                 Err(step) => step,
             }
@@ -200,7 +202,7 @@ impl Known {
     fn new(way: &Way<'_>, port: &BridgePort) -> Option<Self> {
         let (ingress, ..) = way.from?;
         let plain =
-            way.bridge.filters.is_none() && port.state == PortState::Forwarding && way.everywhere.is_none();
+            way.bridge.filters.is_none() && port.state == PortState::Forwarding && way.all_but.is_none();
         let learns = port.learns && way.bridge.ageing != 0;
         let hearing = learns.then(|| Hearing::new(ingress, way.now));
         let last = (NO_LINK, Out::Port(PortId::default()), 0);
@@ -315,7 +317,7 @@ fn pass_on<const COUNT: bool, T: Trace>(
     if destination[0] & 1 == 0 {
         match find(way, Station::new(destination, vlan)) {
             Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
-            Some(_) if way.everywhere.is_some() => {
+            Some(_) if way.all_but.is_some() => {
                 flood(path, view, way, packet, (tagged, Flood::Unknown), trace)
             }
             Some(entry) => match takes(view, way, entry.link, tagged) {
@@ -521,9 +523,9 @@ fn flooded<'a>(
             Flood::All => all || own,
         };
         let suppresses = || port.proxy_arp_wifi || port.suppresses.has(tagged.map_or(0, |tagged| tagged.id));
-        let spared = port.proxy_arp || way.spares && suppresses();
-        let excluded = way.everywhere.is_some_and(|excluded| excluded.has(port.number));
-        (takes && !spared && !excluded).then_some((*id, link))
+        let suppressed = port.proxy_arp || way.suppressed && suppresses();
+        let excluded = way.all_but.is_some_and(|excluded| excluded.has(port.number));
+        (takes && !suppressed && !excluded).then_some((*id, link))
     })
 }
 
@@ -575,97 +577,4 @@ fn leave_copy<const COUNT: bool, T: Trace>(
         Some(copy) => leave(path, view, to, copy, tagged, trace),
         None => path.counters.add_drop(DropReason::NoBuffer, 1),
     }
-}
-
-/// Sends what waits at the port of a bridge's device by the ports of the bridge. Linux: `br_dev_xmit`.
-pub(super) fn send_bridged<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    port: PortId,
-    (id, link, bridge): (LinkId, &Link, &Bridge),
-    trace: &mut T,
-) -> bool {
-    let mut packets = path.transmit.take(port);
-    let any = !packets.is_empty();
-    let now = view.now / TICK;
-    let way = Way { id, link, bridge, from: None, now, everywhere: None, spares: false };
-    let suppresses = bridge.answering.as_ref().is_some_and(|answering| answering.suppresses);
-    if suppresses && packets.iter().any(|packet| is_asking(packet.bytes())) {
-        for packet in packets.drain(..) {
-            send_asking(path, view, &way, packet, trace);
-        }
-    }
-    for packet in packets.drain(..) {
-        if let Some((packet, to, tagged)) = leave_device(path, &way, packet, trace) {
-            send_on(path, view, &way, packet, (to, tagged), trace);
-        }
-    }
-    path.transmit.give_back(port, packets);
-    any
-}
-
-/// The same of a frame in a bridge that answers for others, which may be a request.
-#[cold]
-#[inline(never)]
-fn send_asking<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    way: &Way<'_>,
-    packet: Packet,
-    trace: &mut T,
-) {
-    if let Some((packet, to, tagged)) = leave_device(path, way, packet, trace) {
-        let spares = answer(path, view, way, (&packet, tagged), trace);
-        send_on(path, view, &Way { spares, ..*way }, packet, (to, tagged), trace);
-    }
-}
-
-/// Lets a frame of the bridge's device into the bridge: with its destination, and the VLAN that it is in. `None`: it is dropped.
-#[inline(always)]
-fn leave_device<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    way: &Way<'_>,
-    mut packet: Packet,
-    trace: &mut T,
-) -> Option<(Packet, [u8; 6], Option<Tagged>)> {
-    let Some([destination, _]) = addresses(packet.bytes()) else {
-        path.drop(packet, DropReason::EthernetTruncated, trace);
-        return None;
-    };
-    let mut tagged = None;
-    if let Some((protocol, vlans)) = &way.bridge.filters {
-        tagged = enter_vlan(&mut packet, *protocol, Some(vlans));
-        if tagged.is_none() {
-            path.drop(packet, DropReason::BridgeVlan, trace);
-            return None;
-        }
-    }
-    Some((packet, destination, tagged))
-}
-
-/// Sends a frame of the bridge's device by the ports that it is for.
-#[inline(always)]
-fn send_on<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    way: &Way<'_>,
-    packet: Packet,
-    (destination, tagged): ([u8; 6], Option<Tagged>),
-    trace: &mut T,
-) {
-    let station = Station::new(destination, tagged.map_or(0, |tagged| tagged.id));
-    let whom = match destination {
-        ethernet::BROADCAST => Flood::All,
-        [first, ..] if first & 1 != 0 => Flood::Group,
-        _ => match find(way, station) {
-            Some(entry) => {
-                return match takes(view, way, entry.link, tagged) {
-                    Some(to) => leave(path, view, (entry.link, to), packet, tagged, trace),
-                    None => path.drop(packet, DropReason::BridgeNowhere, trace),
-                };
-            }
-            None => Flood::Unknown,
-        },
-    };
-    flood(path, view, way, packet, (tagged, whom), trace);
 }

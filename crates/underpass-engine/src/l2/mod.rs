@@ -98,13 +98,13 @@ fn send_waiting<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View
     }
 }
 
-/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge, of which they go to all ports but these if it
-/// is `everywhere`. What is left is for the link itself.
+/// Takes frames that have come in by a link to the links above it: VLAN devices, a bridge, of which they go to all ports but `all_but`
+/// if there are such. What is left is for the link itself.
 #[inline(never)]
 pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    (id, link, everywhere): (LinkId, &Link, Option<Excluded>),
+    (id, link, all_but): (LinkId, &Link, Option<Excluded>),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -112,7 +112,7 @@ pub(crate) fn go_up<const COUNT: bool, T: Trace>(
         vlan::receive_tagged(path, view, vlans, burst, trace);
     }
     if let Some(port) = &link.bridge_port {
-        bridge::receive(path, view, ((id, link, port), everywhere), burst, trace);
+        bridge::receive(path, view, ((id, link, port), all_but), burst, trace);
         send_waiting(path, view, trace);
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn go_up_alone<const COUNT: bool, T: Trace>(
         return Some(meta);
     };
     let mut burst: Burst = [meta.packet].into_iter().collect();
-    go_up_from_tunnel(path, view, (meta.ingress, link, meta.extra.everywhere), &mut burst, trace);
+    go_up_from_tunnel(path, view, (meta.ingress, link, meta.extra.all_but), &mut burst, trace);
     meta.packet = burst.pop()?;
     Some(meta)
 }
@@ -223,7 +223,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 passed |= vlan::send_tagged(self, view, port, vlan, trace);
                 send_waiting(self, view, trace);
             } else if let Some(bridge) = &link.bridge {
-                passed |= bridge::send_bridged(self, view, port, (id, link, bridge), trace);
+                passed |= bridge::device::send_bridged(self, view, port, (id, link, bridge), trace);
                 send_waiting(self, view, trace);
             }
         }

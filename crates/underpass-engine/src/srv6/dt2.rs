@@ -58,7 +58,7 @@ pub(super) fn frames_run<const COUNT: bool, T: Trace, S: BurstLookup>(
     packets: &mut Packets<'_>,
     lookups: S,
     (mut packet, look): (Packet, Looked<u128>),
-    (sid, link, everywhere): (&Endpoint, LinkId, Option<Excluded>),
+    (sid, link, all_but): (&Endpoint, LinkId, Option<Excluded>),
 ) -> Result<Option<Packet>, (Packet, Looked<u128>)> {
     let env = context.env;
     let Some(device) = device(env.view, link) else { return Err((packet, look)) };
@@ -71,7 +71,7 @@ pub(super) fn frames_run<const COUNT: bool, T: Trace, S: BurstLookup>(
             frames.push(packet);
         } else {
             // Frames stay in their order.
-            come_out_together(path, env.view, (device, everywhere), &mut frames, context.trace);
+            come_out_together(path, env.view, (device, all_but), &mut frames, context.trace);
             path.enter_slow_path(context, packet);
         }
         packet = match packets.next() {
@@ -83,7 +83,7 @@ pub(super) fn frames_run<const COUNT: bool, T: Trace, S: BurstLookup>(
             None => break Some(packet),
         };
     };
-    come_out_together(path, env.view, (device, everywhere), &mut frames, context.trace);
+    come_out_together(path, env.view, (device, all_but), &mut frames, context.trace);
     if let Some(counter) = sid.counter.filter(|_| COUNT) {
         path.counters.add(counter, run);
     }
@@ -117,7 +117,7 @@ pub(crate) fn come_in<const COUNT: bool>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
-    (link, everywhere): (LinkId, Option<Excluded>),
+    (link, all_but): (LinkId, Option<Excluded>),
 ) -> Verdict {
     let tunnels = view.tables.tunnels();
     let tunnel = tunnels.of_link(link).and_then(|id| tunnels.tunnel(id, view.guard));
@@ -127,7 +127,7 @@ pub(crate) fn come_in<const COUNT: bool>(
     let bytes = meta.packet.len().saturating_sub(ethernet::Header::LEN) as u64;
     path.counters.add_link(link, Direction::Receive, Count { packets: 1, bytes, errors: 0 });
     meta.arrived(link);
-    meta.extra.everywhere = everywhere;
+    meta.extra.all_but = all_but;
     if !meta.look_up_again(tunnel.lookup) {
         return Verdict::drop(DropReason::Loop);
     }

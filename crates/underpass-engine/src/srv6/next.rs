@@ -15,8 +15,8 @@ pub(crate) enum Next<'s> {
     Forward(NextHopId),
     /// It is an Ethernet frame now, for this link.
     Frame(LinkId),
-    /// It is an Ethernet frame that comes in by this link; `true`: whatever its destination is, it goes to all ports of the
-    /// bridge.
+    /// It is an Ethernet frame that comes in by this link. `Some`: whatever its destination is, it goes to all ports of the bridge
+    /// but these.
     ComeIn(LinkId, Option<Excluded>),
     /// Through this policy's headend.
     Insert(&'s Headend),

@@ -78,13 +78,13 @@ pub(crate) fn take_frame<const COUNT: bool>(
     verdict
 }
 
-/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge; `everywhere` if they go to all others of
-/// it, but these.
+/// Frames in a row have come out of a tunnel, by its link, which is the port of a bridge. `Some`: they go to all other ports of it
+/// but these.
 #[inline(never)]
 pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    ((tunnel, link), everywhere): ((&StoredTunnel, &Link), Option<Excluded>),
+    ((tunnel, link), all_but): ((&StoredTunnel, &Link), Option<Excluded>),
     frames: &mut Burst,
     trace: &mut T,
 ) {
@@ -94,7 +94,7 @@ pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     let packets = frames.len() as u64;
     let bytes = bytes_of(frames) - packets * ETHERNET as u64;
     path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
-    go_up_from_tunnel(path, view, (tunnel.link, link, everywhere), frames, trace);
+    go_up_from_tunnel(path, view, (tunnel.link, link, all_but), frames, trace);
     for frame in frames.drain(..) {
         let at = frame.headroom();
         let mut meta = PacketMeta::new(frame, at, tunnel.link, ExtraMeta::new(tunnel.lookup));

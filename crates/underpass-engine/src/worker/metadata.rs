@@ -82,7 +82,7 @@ pub(crate) struct ExtraMeta {
     /// A filter has sent it into its tunnel before a route could.
     pub(crate) unrouted: bool,
     /// It goes to all ports of the bridge that it comes to, but these.
-    pub(crate) everywhere: Option<Excluded>,
+    pub(crate) all_but: Option<Excluded>,
     /// Forwarded before a trace and its header were put before it: each header that comes to stand inside another has its
     /// hop limit lowered.
     pub(crate) traced: bool,
@@ -170,7 +170,7 @@ impl ExtraMeta {
             entered: None,
             sequence: None,
             unrouted: false,
-            everywhere: None,
+            all_but: None,
             traced: false,
         }
     }

@@ -420,7 +420,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Verdict::Forward(next_hop)
             }
             Next::Frame(link) => Verdict::Frame(link),
-            Next::ComeIn(link, everywhere) => srv6::come_in(self, view, meta, (link, everywhere)),
+            Next::ComeIn(link, all_but) => srv6::come_in(self, view, meta, (link, all_but)),
             Next::Insert(policy) => {
                 let len = meta.packet.len();
                 let verdict = self.insert(view, meta, id, policy, trace);
