@@ -105,6 +105,26 @@ def inputs(difference):
     return [describe.layers(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []]
 
 
+def arrived(case, difference):
+    """(port, frame) of whatever came in at the time, or of all that came in where no time is told."""
+    return [(port, bytes.fromhex(frame)) for port, frame in difference.more.get("inputs") or [packet[1:] for packet in case["packets"]]]
+
+
+def part_of(frame, packets):
+    """Whether the innermost IP packet of a frame, from its addresses on, or as much of it as is quoted, is in one of these packets."""
+    headers = [values for name, values in describe.layers(frame) if name.endswith(("ip4", "ip6"))]
+    if not headers:
+        return False
+    inside = frame[frame.rfind(address_pair(headers[-1])) :]
+    return any(inside in packet for packet in packets)
+
+
+def leaves_by(facts, address, port):
+    """Whether a route to an address names a port, or a gateway behind it."""
+    near = rf"via (?:inet6 )?(?:10\.0\.{port[1:]}\.|2001:db8:{port[1:]}::)"
+    return facts.leads(address, rf" dev {port}\b|{near}")
+
+
 def tried(case, difference):
     """The layers of whatever came in at the time, or of all that came in where no time is told."""
     return inputs(difference) or [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]

@@ -5,7 +5,7 @@ import re
 
 import describe
 
-from .common import error, more_hits, only, purpose, sid_counts, tried
+from .common import error, leaves_by, more_hits, only, purpose, sid_counts, tried
 
 
 def circle(facts):
@@ -119,8 +119,3 @@ def copies_of_copies(case, facts, difference, here):
     told = lambda layers: layers[1][1].get("src") in facts.own and any(name == "icmp" for name, _ in layers)
     return all(of_tunnel(layers) or told(layers) for layers in frames)
 
-
-def leaves_by(facts, address, port):
-    """Whether a route to an address names a port, or a gateway behind it."""
-    near = rf"via (?:inet6 )?(?:10\.0\.{port[1:]}\.|2001:db8:{port[1:]}::)"
-    return facts.leads(address, rf" dev {port}\b|{near}")

@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, address_pair, before, changed, counts_more, error, inputs, lost_elsewhere, only, pair, purpose, rounds, segments, tried, without_requests
+from .common import OWN, address_pair, arrived, before, changed, counts_more, error, inputs, leaves_by, lost_elsewhere, only, pair, part_of, purpose, rounds, segments, tried, without_requests
 
 
 @purpose("Errors of a port of foo-over-UDP quote the datagram as it came")
@@ -584,16 +584,27 @@ def written_behind_label(case, facts, difference, here):
 def keyed_sit(case, facts, difference, here):
     # Linux sends it to its own destination: to the router, where what is inside comes out of a tunnel and goes on, or is told of.
     a = difference.more.get("there")
-    if not a or difference.more.get("here") or not here["drops"].get("tunnel-remote"):
+    if not a or difference.more.get("here") or not len(a) <= here["drops"].get("tunnel-remote", 0):
         return False
-    sits = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type sit .*external", line)}
+    came = [frame for port, frame in arrived(case, difference) if into_keyed_sit(facts, port, frame)]
+    return all(part_of(frame, came) for frame in a)
+
+
+def into_keyed_sit(facts, port, frame):
+    """Whether an IPv4 packet that came in by a port goes into an `external` `sit` with parameters of IPv6, by a route or a filter."""
+    layers = describe.layers(frame)
+    if not layers[1:] or layers[1][0] != "ip4":
+        return False
+    to = layers[1][1]["dst"]
     six = r"tunnel_key set (?:src_ip \S+ )?dst_ip \S*:"
-    keyed = {sit for sit in sits for line in facts.lines if re.search(rf"filter add dev {sit} egress .*{six}|{six}.*mirred egress (mirror|redirect) dev {sit}\b", line)}
-    sent = any(re.search(rf"mirred egress (mirror|redirect) dev {sit}\b", line) for sit in keyed for line in facts.lines) or any(facts.leads(values["dst"], rf" dev {sit}\b") for sit in keyed for layers in tried(case, difference) for name, values in layers[1:2] if name == "ip4")
-    if not keyed or not sent:
-        return False
-    came = {(values["src"], values["dst"]) for layers in tried(case, difference) if layers[1:] and layers[1][0] in ("ip4", "vlan") for name, values in layers if name in ("ip4", "ip6")}
-    return all(any(name.endswith(("ip4", "ip6")) and (values["src"], values["dst"]) in came for name, values in describe.layers(frame)) for frame in a)
+    for sit in (line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type sit .*external", line)):
+        # Its own filter says them, or the one that sends the packet there.
+        keyed = any(re.search(rf"filter add dev {sit} egress .*{six}", line) for line in facts.lines)
+        into = rf"{'' if keyed else six}.*mirred egress (?:mirror|redirect) dev {sit}\b"
+        by = [match.groups() for line in facts.lines if (match := re.search(rf"filter add dev (p\d) (ingress|egress) .*{into}", line))]
+        if (f"p{port}", "ingress") in by or any(hook == "egress" and leaves_by(facts, to, dev) for dev, hook in by) or keyed and facts.leads(to, rf" dev {sit}\b"):
+            return True
+    return False
 
 
 @purpose("What a filter sends into an `ipip` or a `sit` without a remote address goes to its own destination")
