@@ -5,7 +5,7 @@ import re
 
 import describe
 
-from .common import error, leaves_by, more_hits, only, purpose, sid_counts, tried
+from .common import arrived, error, leaves_by, more_hits, only, part_of, purpose, sid_counts, tried
 
 
 def circle(facts):
@@ -86,13 +86,27 @@ def looped(case, facts, difference, here):
 def sent_to_own_sid(case, facts, difference, here):
     # What a tunnel sends goes by a policy to a SID of the router's own, which in Linux no packet of its own comes to.
     frame = only(difference)
-    layers = describe.layers(frame)[1:] if frame else []
-    for name, values in layers:
-        if name in ("ip4", "ip6") and values["src"] in facts.own and facts.tunnels:
+    if not frame or not part_of(frame, [packet for _, packet in arrived(case, difference)]):
+        return False
+    for name, values in describe.layers(frame)[1:]:
+        if name in ("ip4", "ip6") and between_ends(facts, values):
             lists = [line for net, line in facts.routes if net.version == (6 if name == "ip6" else 4) and ipaddress.ip_address(values["dst"]) in net]
             firsts = [match[1] for line in lists if (match := re.search(r"encap seg6 mode \S+ segs ([0-9a-f:]+)", line))]
             if any(first in facts.sids for first in firsts):
                 return True
+    return False
+
+
+def between_ends(facts, header):
+    """Whether the addresses of a header are the ends of one tunnel, or those that a route or an action gives to what goes into one;
+    where these say no source it is any address of the router's."""
+    same = lambda address, end: ipaddress.ip_address(address) == ipaddress.ip_address(end)
+    for line in facts.lines:
+        if not re.search(r"link (add|change) tun\d |encap ip6? .*dev tun\d|tunnel_key set ", line):
+            continue
+        local, remote = (re.search(rf" (?:{words}) ([0-9a-f.:]+)(?: |$)", line) for words in ("local|src|src_ip", "remote|dst|dst_ip"))
+        if remote and same(header["dst"], remote[1]) and (same(header["src"], local[1]) if local else header["src"] in facts.own):
+            return True
     return False
 
 
