@@ -115,7 +115,8 @@ def copies_of_copies(case, facts, difference, here):
     # What a filter copies into a tunnel where it leaves by a port, by which that leaves, too: it is of that tunnel on either side,
     # or is told of such a packet.
     loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop", "mirred-loop", "tunnel-limit"))
-    if not loops or not difference.kind.startswith("packet"):
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if not loops or not difference.kind.startswith("packet") or abs(len(sides[0]) - len(sides[1])) > ROUNDS * loops:
         return False
     ends = set()
     for line in facts.lines:
@@ -124,12 +125,15 @@ def copies_of_copies(case, facts, difference, here):
             local, remote = (re.search(rf" {end} (\S+)", made) for end in ("local", "remote"))
             if local and remote and leaves_by(facts, remote[1], sent[1]):
                 ends.add((ipaddress.ip_address(local[1]), ipaddress.ip_address(remote[1])))
-    of_tunnel = lambda layers: any(name.endswith(("ip4", "ip6")) and (ipaddress.ip_address(values["src"]), ipaddress.ip_address(values["dst"])) in ends for name, values in layers)
-    frames = [describe.layers(frame) for side in ("there", "here") for frame in difference.more.get(side) or []]
-    at_once = [describe.layers(bytes.fromhex(frame)) for side in ("linux", "out") for slot, _, frame in here.get(side, []) if slot == difference.more.get("slot")]
+    came = [packet for _, packet in arrived(case, difference)]
+    of_tunnel = lambda frame: any(name.endswith(("ip4", "ip6")) and (ipaddress.ip_address(values["src"]), ipaddress.ip_address(values["dst"])) in ends for name, values in describe.layers(frame))
+    at_once = [bytes.fromhex(frame) for side in ("linux", "out") for slot, _, frame in here.get(side, []) if slot == difference.more.get("slot")]
     if not ends or not any(map(of_tunnel, at_once)):
         return False
     # Of one sender hears, or of a message of the router's own that has come in once more.
-    told = lambda layers: layers[1][1].get("src") in facts.own and any(name == "icmp" for name, _ in layers)
-    return all(of_tunnel(layers) or told(layers) for layers in frames)
+    told = lambda frame: error(frame) and describe.layers(frame)[1][1].get("src") in facts.own
+    return all((of_tunnel(frame) or told(frame)) and part_of(frame, came) for frame in sides[0] + sides[1])
 
+
+# As often a packet goes round in one of the two at most, before it is dropped.
+ROUNDS = 16
