@@ -216,11 +216,11 @@ def goes_on(packets):
         yield {n + more for n in (size, told) for more in (0, 4, 14, 18)}
 
 
-def lost_elsewhere(difference, packets):
-    """Whether Linux has counted some of these packets more, which were lost behind where they were counted."""
+def lost_elsewhere(difference, packets, most=1000):
+    """Whether Linux has counted some of these packets more, `most` of them, which were lost behind where they were counted."""
     sums = {(0, 0)}
     for sizes in goes_on(packets):
-        sums |= {(n + 1, total + size) for n, total in sums for size in sizes}
+        sums |= {(n + 1, total + size) for n, total in sums for size in sizes if n < most}
     if "link" in difference.more:
         # Into a tunnel it goes without its Ethernet header, or as an error.
         key, more = difference.more["key"], int(difference.linux[0]) - int(difference.ours[0])
@@ -248,25 +248,25 @@ def more_hits(line, other):
     return [int(x[2]) - int(y[2]) for x, y in zip(hit.finditer(line), hit.finditer(other))]
 
 
-def counts_more(difference, packets):
-    """Whether the router has counted some packets more, each of one of the lengths given for it."""
-    return counts_others(difference, [(1, sizes) for sizes in packets])
+def counts_more(difference, packets, most=1000):
+    """Whether the router has counted some packets more, `most` of them, each of one of the lengths given for it."""
+    return counts_others(difference, [(1, sizes) for sizes in packets], most)
 
 
-def counts_others(difference, packets):
-    """Whether one of the two has counted some packets that the other has not: 1 and -1 are those of the router and of Linux, each
-    of one of the lengths given for it."""
+def counts_others(difference, packets, limit=1000):
+    """Whether one of the two has counted some packets that the other has not, `limit` of them: 1 and -1 are those of the router and
+    of Linux, each of one of the lengths given for it."""
     # As many as there are at most, where none is taken off again: of many packets there are too many sums.
-    most = 1000
+    most = limit
     if all(sign == 1 for sign, _ in packets) and "link" not in difference.more:
         numbers = lambda lines: [int(n) for line in lines for n in re.findall(r"(?<= )(\d+)(?= pkt)|(?:rule hit|success) (\d+)", line) for n in n if n]
-        most = max((abs(y - x) for x, y in zip(numbers(difference.linux), numbers(difference.ours))), default=0)
+        most = min(limit, max((abs(y - x) for x, y in zip(numbers(difference.linux), numbers(difference.ours))), default=0))
     longest = 1 << 40
     if all(sign == 1 for sign, _ in packets) and "link" in difference.more:
         more = int(difference.ours[0]) - int(difference.linux[0])
         if more <= 0:
             return False
-        most, longest = (1000, more) if difference.more["key"].endswith("bytes") else (more, longest)
+        most, longest = (limit, more) if difference.more["key"].endswith("bytes") else (min(limit, more), longest)
     sums = {(0, 0)}
     for sign, sizes in packets:
         sums |= {(n + sign, total + sign * size) for n, total in sums for size in set(sizes) if abs(n + sign) <= most and total + sign * size <= longest}
