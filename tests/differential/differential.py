@@ -36,6 +36,7 @@ import apart
 import compare
 import control
 import features
+import filters
 import linux
 import purpose
 from world import MACS, PORTS, World
@@ -244,30 +245,18 @@ def after_others(case, left):
 
 
 def behind_filters(case, left):
-    """The heading of what differs on purpose where no filters are, if all that is left is what filters make of it where it leaves: it
-    ends as one of the frames of that moment that differ without them, and all that differs then without them is on purpose."""
+    """The heading of what differs on purpose where no filters are, if all that is left is what filters make of it where it leaves, and
+    all that differs then without them is on purpose."""
     slots = {d.more.get("slot") for d in left}
     open_case = {**without_filters(case), "shows": []}
-    if not all(d.kind.startswith("packet") for d in left) or None in slots or open_case["config"] == case["config"]:
+    if not all(d.kind.startswith("packet") and d.more.get("there", []) + d.more.get("here", []) for d in left) or None in slots or open_case["config"] == case["config"]:
         return None
     (answers,) = both([open_case])
     if any("error" in answer for answer in answers):
         return None
     found = [d for d in compare.differences(open_case, *answers) if d.more.get("slot") in slots]
     rest, known = purpose.without(open_case, *answers, found)
-    if rest or not known:
-        return None
-    frames = lambda d: (d.more.get("there") or []) + (d.more.get("here") or [])
-
-    def is_of(frame, slot):
-        others = [other for d in found if d.more["slot"] == slot for other in frames(d)]
-        return any(len(end) == ALIKE and (other.endswith(end) or frame.endswith(other[-ALIKE:])) for end in [frame[-ALIKE:]] for other in others)
-
-    return next(iter(known)) if all(frames(d) and all(is_of(frame, d.more["slot"]) for frame in frames(d)) for d in left) else None
-
-
-# So many bytes are the end of one packet alone.
-ALIKE = 24
+    return next(iter(known)) if not rest and known and filters.made(case, left, found) else None
 
 
 def without_filters(case):
