@@ -1,7 +1,8 @@
 """What differs on purpose. Each function takes a difference and says whether it is the one that its heading in
 docs/differences.md names: it looks at the fields that the heading speaks of, and at nothing else.
 
-A file is a section of that page; `common.py` has what several need. [`check`] sees to it that every heading is there."""
+A file is a section of that page, or a part of one; `common.py` has what several need. [`check`] sees to it that every heading is
+there."""
 
 import copy
 import itertools
@@ -10,7 +11,7 @@ import re
 import compare
 import describe
 
-from . import srv6_endpoint, srv6_headend, rpl, loops, ip, ioam, mpls, tunnels, control  # noqa: F401
+from . import srv6_endpoint, srv6_headend, rpl, loops, ip, ioam, mpls, tunnels, gre, mirror, control  # noqa: F401
 from .common import Facts, PURPOSES, counts_others, error, rounds, without_requests
 
 
