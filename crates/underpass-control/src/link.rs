@@ -254,6 +254,11 @@ impl Links {
         self.iter().filter(move |link| link.master == Some(master))
     }
 
+    /// The VRF that has a table.
+    pub fn vrf_with_table(&self, table: u32) -> Option<&Link> {
+        self.iter().find(|link| link.vrf_table() == Some(table))
+    }
+
     /// The VRF that a link belongs to or is.
     pub fn vrf_of(&self, index: u32) -> Option<&Link> {
         let link = self.get(index)?;

@@ -52,7 +52,7 @@ pub(crate) fn check_tunnel(
         if router.sysctls.value(&sysctl::STRICT_MODE, Instance::One) != 1 {
             return Err(RequestError::new(libc::EPERM, "Strict mode for VRF is disabled"));
         }
-        if !router.links.iter().any(|link| link.vrf_table() == Some(table)) {
+        if router.links.vrf_with_table(table).is_none() {
             return Err(RequestError::new(ENODEV, "Table has no associated VRF device"));
         }
     }

@@ -253,7 +253,7 @@ pub(crate) fn source_for(router: &Router, flow: &Flow) -> Option<IpAddr> {
 /// the VRF only.
 fn left_vrf(router: &Router, flow: &Flow, hop: Option<&Hop>) -> Option<u32> {
     let table = flow.l3mdev?;
-    let vrf = router.links.iter().find(|link| link.vrf_table() == Some(table))?.index;
+    let vrf = router.links.vrf_with_table(table)?.index;
     let leaves_by = router.links.vrf_of(hop?.oif).map(|vrf| vrf.index);
     (leaves_by != Some(vrf)).then_some(vrf)
 }

@@ -30,8 +30,8 @@ pub(super) fn groups(family: Family, tables: &[u32]) -> Vec<Vec<u32>> {
 
 /// The scope in which routes of a table look up what they lead to.
 pub(crate) fn scope_of_table(router: &Router, table: u32) -> Scope {
-    let vrf = router.links.iter().any(|link| link.vrf_table() == Some(table));
-    Scope::Rules { link: 0, vrf: vrf.then_some(table) }
+    let vrf = router.links.vrf_with_table(table);
+    Scope::Rules { link: 0, vrf: vrf.map(|_| table) }
 }
 
 pub(super) fn scope_of_link(router: &Router, link: u32, vrf: Option<u32>) -> Scope {
@@ -54,7 +54,7 @@ fn leaves_rules_to_kernel(router: &Router) -> bool {
 /// The link that rules take packets of a link to come from; 0: those that are looked up anew, in a VRF, if in one. In a
 /// VRF IPv6 packets come from its device, IPv4 packets from the link itself. Linux: `vrf_ip6_rcv`, `vrf_ip_rcv`.
 fn ingress_name(router: &Router, family: Family, link: u32, vrf: Option<u32>) -> Option<&str> {
-    let device = || router.links.iter().find(|device| vrf.is_some() && device.vrf_table() == vrf);
+    let device = || router.links.vrf_with_table(vrf?);
     let found = match (family, link) {
         (_, 0) => device(),
         (Family::V6, link) if link != LOOPBACK && vrf.is_some() => device(),

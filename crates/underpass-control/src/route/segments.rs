@@ -41,7 +41,7 @@ pub(super) fn behaviour(
     let own = lookup_id(router, scope);
     let vrf = |router: &mut Router| {
         let table = local.vrf_table?;
-        router.links.iter().find(|link| link.vrf_table() == Some(table))?;
+        router.links.vrf_with_table(table)?;
         Some(lookup_id(router, Scope::Rules { link: 0, vrf: Some(table) }))
     };
     // Table 0 is no table: Linux then looks up by the rules.

@@ -238,7 +238,8 @@ pub(crate) fn flush_routes_from(router: &mut Router, cause: Cause, address: IpAd
             let table = l3mdev_table(router, link).unwrap_or(RT_TABLE_LOCAL);
             let same = |info: &Info| info.source == Some(address);
             for (place, gone) in places(router, same) {
-                let own = place.1 == table || table == RT_TABLE_LOCAL && l3mdev(router, place.1).is_none();
+                let own = place.1 == table
+                    || table == RT_TABLE_LOCAL && router.links.vrf_with_table(place.1).is_none();
                 if !own {
                     continue;
                 }
@@ -262,9 +263,4 @@ pub(crate) fn add_vrf_tables(router: &mut Router) {
         table_mut(router, Family::V4, table);
         table_mut(router, Family::V6, table);
     }
-}
-
-/// The VRF that has a table.
-fn l3mdev(router: &Router, table: u32) -> Option<u32> {
-    router.links.iter().find(|link| link.vrf_table() == Some(table)).map(|link| link.index)
 }

@@ -171,7 +171,7 @@ fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, RequestError> 
         return Err(table.invalid("Invalid VRF table id"));
     }
     let strict = router.sysctls.value(&sysctl::STRICT_MODE, Instance::One) == 1;
-    if strict && router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
+    if strict && router.links.vrf_with_table(table.u32()).is_some() {
         return Err(RequestError::new(libc::EBUSY, "Table is used by another VRF"));
     }
     Ok(table.u32())
