@@ -131,6 +131,7 @@ pub(crate) fn find<'a>(
                 .flatten();
         let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
         if frames && tunnel.kind.carries_frames() && header.payload.len() < ethernet::Header::LEN {
+            // Over IPv4 Linux looks for the tunnel first, and the sender is told of one that is unknown: `__ipgre_rcv`.
             return Err(DropReason::GreMalformed);
         }
         let payload = header.redirected().unwrap_or(header.payload);
