@@ -121,6 +121,8 @@ drops! {
     NoPort = "no-port",
     /// An ARP message that is truncated, or not of Ethernet and IPv4.
     ArpMalformed = "arp-malformed",
+    /// A neighbour solicitation that RFC 4861 section 7.1.1 forbids.
+    NeighbourMalformed = "neighbour-malformed",
     /// In a multicast or broadcast frame, but not addressed to the router.
     GroupFrame = "group-frame",
     /// An IPv4, hop-by-hop or destination option that contradicts itself or its header, or a source route.

@@ -162,11 +162,15 @@ impl<'a> View<'a> {
         self.options
     }
 
-    /// The MAC address of the sender of a solicitation, or of the target of an advertisement: the first
-    /// such option that is of Ethernet's length.
-    pub fn link_layer(&self) -> Option<[u8; 6]> {
+    /// The MAC address of the sender of a solicitation, or of the target of an advertisement, as the first
+    /// such option says.
+    ///
+    /// # Errors
+    /// [`Malformed::Option`] if that is not of Ethernet's length.
+    pub fn link_layer(&self) -> Result<Option<[u8; 6]>, Malformed> {
         let kind = if self.message.is_solicitation() { SOURCE_LINK_LAYER } else { TARGET_LINK_LAYER };
-        self.options().filter(|o| o.kind == kind).find_map(|o| o.value.try_into().ok())
+        let first = self.options().find(|option| option.kind == kind);
+        first.map(|option| option.value.try_into().map_err(|_| Malformed::Option)).transpose()
     }
 }
 
@@ -261,7 +265,7 @@ mod tests {
             let view = View::parse(&bytes).unwrap();
             assert_eq!(
                 (*view.message, view.message.target(), view.link_layer()),
-                (message, target, Some(mac))
+                (message, target, Ok(Some(mac)))
             );
             assert!(view.message.checksum_valid(source, destination, view.option_bytes()));
         }
@@ -289,6 +293,19 @@ mod tests {
         }
     }
 
+    /// Linux: `ndisc_opt_addr_data`.
+    #[test]
+    fn the_first_link_layer_address_counts() {
+        let (short, long) = ([1, 1, 2, 0, 0, 0, 0, 9], [[1, 2, 2, 0, 0, 0, 0, 9], [0; 8]].concat());
+        let said = |options: &[&[u8]]| {
+            let bytes = [&hex(ASKED)[..24], &options.concat()].concat();
+            View::parse(&bytes).unwrap().link_layer()
+        };
+        assert_eq!(said(&[]), Ok(None));
+        assert_eq!(said(&[&[2, 1, 2, 0, 0, 0, 0, 8], &short, &long]), Ok(Some([2, 0, 0, 0, 0, 9])));
+        assert_eq!(said(&[&long, &short]), Err(Malformed::Option));
+    }
+
     proptest! {
         #[test]
         fn reads_what_it_wrote(
@@ -303,7 +320,7 @@ mod tests {
             }
             bytes.extend(LinkLayer::new(TARGET_LINK_LAYER, mac).as_bytes());
             let view = View::parse(&bytes).unwrap();
-            prop_assert_eq!((view.message, view.link_layer()), (&message, Some(mac)));
+            prop_assert_eq!((view.message, view.link_layer()), (&message, Ok(Some(mac))));
             let read: Vec<_> = view.options().take(options.len()).map(|o| (o.kind, (o.value.len() + 2) / 8)).collect();
             let wrote: Vec<_> = options.iter().map(|(kind, len, _)| (*kind, usize::from(*len))).collect();
             prop_assert_eq!(read, wrote);

@@ -30,6 +30,7 @@ from . import (  # noqa: F401
     rewrite,
     rpl,
     segments,
+    solicitation,
     source,
     suppress,
     tunnel,

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Fragment, Kind, Upper};
 use underpass_packet::rpl::ROUTING_TYPE as RPL_ROUTING_TYPE;
-use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
+use underpass_packet::{FromBytes, ipv4, ipv6, ndisc, protocol, srh};
 
 use crate::drops::DropReason;
 use crate::path::icmp::{
@@ -79,7 +79,8 @@ fn deliver6<const COUNT: bool, T: Trace>(
         protocol::ICMPV6 if !valid(message) => Some(Verdict::drop(DropReason::IcmpUnexpected)),
         protocol::ICMPV6 => match *message.first()? {
             ECHO_REQUEST_V6 => echo_reply6(path, view, meta, upper.offset, trace),
-            _ => neighbour_solicitation(path, view, meta, trace),
+            ndisc::SOLICITATION => neighbour_solicitation(path, view, meta, upper.offset, trace),
+            _ => None,
         },
         // RFC 8200 section 8.1: a checksum of 0 is an error.
         protocol::UDP => match datagram(message) {

@@ -501,7 +501,7 @@ pub fn ndisc(bytes: &[u8]) -> bool {
     };
     (same.flags, same.checksum) = (view.message.flags, view.message.checksum);
     assert_eq!(same, *view.message);
-    if let Some(mac) = view.link_layer() {
+    if let Ok(Some(mac)) = view.link_layer() {
         assert!(view.options().any(|option| option.value == mac));
     }
     true

@@ -97,6 +97,7 @@ pub fn advice(reason: DropReason) -> &'static str {
             "The link is the kernel's or not attached: `underpass stats` lists ports, `run --attach` chooses."
         }
         R::ArpMalformed => "Capture at the sender: its ARP is broken.",
+        R::NeighbourMalformed => "Capture at the sender: its neighbour discovery is broken.",
         R::GroupFrame => "Usual: broadcast and multicast frames with packets for other hosts.",
         R::OptionUnknown => "The sender uses an option with the order to drop it where it is not known.",
         R::IoamMalformed | R::IoamNodeLength => {
