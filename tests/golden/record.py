@@ -77,8 +77,18 @@ def statistics_lines(before, after):
     return "".join(lines)
 
 
-def configure(config):
-    """Gives the router its configuration."""
+def newer_tool(name):
+    """The words by which a tool is run that `scripts/newer-tools.sh` has unpacked, with its own loader and libraries."""
+    tree = HERE.parent.parent / "target/newer"
+    found = [path for path in (tree / "bin" / name, tree / "sbin" / name) if path.exists()]
+    if not found:
+        raise RuntimeError("scripts/newer-tools.sh has not been run")
+    (loader,), (libraries,) = tree.glob("lib64/ld-linux*"), tree.glob("lib/*-linux-gnu")
+    return [str(loader), "--library-path", str(libraries), str(found[0])]
+
+
+def configure(config, newer):
+    """Gives the router its configuration; by `newer` tools."""
     # A batch for each run of lines with the same family: -batch takes no options of its own. What a line reads
     # from its input (<<< 'text') follows it there.
     split = [
@@ -95,7 +105,9 @@ def configure(config):
                     Path("/proc/sys", name.replace(".", "/")).write_text(value)
             continue
         batch = "".join(f"{line}\n" + ("" if text is None else f"{text}\n") for _, line, text in lines)
-        ip(*tool.split()[1:], "-batch", "-", lines=batch, tool=tool.split()[0])
+        name, *options = tool.split()
+        program, *before = newer_tool(name) if newer else [name]
+        ip(*before, *options, "-batch", "-", lines=batch, tool=program)
 
 
 def shown(commands):
@@ -124,7 +136,7 @@ def guest_case(number, case):
             make_ports(PORT_MAC, number)
             os.write(done_write, b"+")
             os.read(go_read, 1)
-            configure(case["config"])
+            configure(case["config"], case["newer"])
             before = link_statistics()
             os.write(done_write, b"+")
             os.read(go_read, 1)
@@ -194,6 +206,7 @@ def run_guest(cases):
                         "config": [line for line in c.config if not line.startswith("#")],
                         "frames": [(port, bytes(frame).hex()) for port, frame in c.frames],
                         "shows": c.shows,
+                        "newer": c.newer,
                     }
                     for c in cases
                 ]

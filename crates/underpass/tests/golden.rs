@@ -8,6 +8,7 @@
 
 mod carried;
 mod fields;
+mod newer;
 mod noise;
 
 use noise::{
@@ -67,6 +68,8 @@ struct Case {
     neighbours: bool,
     /// It needs BPF programs, which `ip` loads into the kernel.
     programs: bool,
+    /// It needs tools of a newer Debian.
+    newer: bool,
     /// By number; the port that each comes in by.
     inputs: Vec<(PortId, Frame)>,
     /// By port.
@@ -94,6 +97,7 @@ impl Case {
                 .filter_map(|line| Some(line.split_once(": ")?.1.to_owned()))
                 .collect(),
             programs: config.contains("End.BPF"),
+            newer: config.contains("\n# The tools are those of scripts/newer-tools.sh.\n"),
             remembers: config.contains("bpf/count.o")
                 || config.contains("\n# An input depends on those before it.\n"),
             neighbours: config.contains("\n# ARP and neighbour discovery are part of the output.\n"),
@@ -119,11 +123,12 @@ impl Case {
     /// The lines of `config`: those of `sysctl`, and those of `ip`, `tc` and `bridge`, run by their `-batch`, which takes options
     /// only before it: a batch for each run of lines of one tool and family.
     fn configure(&self, router: &Offline) -> Result<(), String> {
+        let newer = self.newer.then(|| newer::Tools::there(&self.name)).flatten();
         let config = fs::read_to_string(self.directory.join("config")).unwrap();
         let mut batches: Vec<(Tool, String)> = Vec::new();
         for line in config.lines().filter(|line| !line.starts_with('#')) {
             if let Some(setting) = line.strip_prefix("sysctl -qw ") {
-                run_batches(router, std::mem::take(&mut batches))?;
+                run_batches(router, std::mem::take(&mut batches), newer.as_ref())?;
                 // Not by the tool: the kernel of this machine may have the variable too.
                 let (name, value) = setting.split_once('=').unwrap();
                 let path = name.replace('.', "/");
@@ -149,7 +154,7 @@ impl Case {
                 _ => batches.push((tool, format!("{words}\n"))),
             }
         }
-        run_batches(router, batches)
+        run_batches(router, batches, newer.as_ref())
     }
 
     /// What is wrong, a line each; empty if nothing is.
@@ -232,8 +237,12 @@ impl Case {
     }
 }
 
-/// Runs batches of a tool.
-fn run_batches(router: &Offline, batches: Vec<(Tool, String)>) -> Result<(), String> {
+/// Runs batches of a tool, of this machine's or of the newer ones.
+fn run_batches(
+    router: &Offline,
+    batches: Vec<(Tool, String)>,
+    newer: Option<&newer::Tools>,
+) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     for (tool, batch) in batches {
@@ -242,6 +251,10 @@ fn run_batches(router: &Offline, batches: Vec<(Tool, String)>) -> Result<(), Str
         // Where configurations find their BPF programs; and without a terminal, so that the secret of an HMAC is
         // read from the batch.
         let mut words = vec!["env", "-C", root.to_str().unwrap(), "setsid", "-w"];
+        if let Some(newer) = newer {
+            words.push("unshare");
+            words.extend(newer.words());
+        }
         words.extend(tool);
         words.extend(["-batch", path]);
         let output = router.run(&words).unwrap();
@@ -421,6 +434,9 @@ fn run_part(name: &str, directories: &[PathBuf]) -> Vec<String> {
     let (mut ran, mut failed) = (Vec::new(), Vec::new());
     for directory in directories {
         let case = Case::read(directory);
+        if case.newer && newer::Tools::there(&case.name).is_none() {
+            continue;
+        }
         let wrong = case.run();
         println!("{} {}", if wrong.is_empty() { "ok  " } else { "FAIL" }, case.name);
         if !wrong.is_empty() {

@@ -171,6 +171,10 @@ fn part(number: usize, of: usize) {
     let mut cases = Vec::new();
     for directory in directories {
         let config = fs::read_to_string(directory.join("config")).unwrap();
+        // This machine's tools may not have the words.
+        if config.contains("\n# The tools are those of scripts/newer-tools.sh.\n") {
+            continue;
+        }
         let name = directory.strip_prefix(root()).unwrap().display().to_string();
         let shapes: BTreeSet<String> =
             config.lines().filter(|line| !line.starts_with('#')).map(shape).collect();

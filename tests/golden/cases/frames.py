@@ -72,12 +72,25 @@ class Case:
     Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not.
     `remembers`: what becomes of an input depends on those before it. `links`: whether what tunnels have
     counted is of use; Linux counts what it tells senders the first time only. `shows`: lines of `tc` whose output
-    after the last packet is part of the case. `neighbours`: whether ARP and neighbour discovery are part of the output."""
+    after the last packet is part of the case. `neighbours`: whether ARP and neighbour discovery are part of the output.
+    `newer`: whether the configuration needs the tools that `scripts/newer-tools.sh` unpacks."""
 
     def __init__(
-        self, name, doc, config, frames, expect=None, differs=None, counters=None, remembers=False, links=True, shows=(), neighbours=False
+        self,
+        name,
+        doc,
+        config,
+        frames,
+        expect=None,
+        differs=None,
+        counters=None,
+        remembers=False,
+        links=True,
+        shows=(),
+        neighbours=False,
+        newer=False,
     ):
-        self.remembers, self.links, self.shows, self.neighbours = remembers, links, list(shows), neighbours
+        self.remembers, self.links, self.shows, self.neighbours, self.newer = remembers, links, list(shows), neighbours, newer
         self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
         self.name = f"differs/{name}" if differs else name
         frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
@@ -94,6 +107,8 @@ class Case:
             lines += ["# An input depends on those before it."]
         if self.neighbours:
             lines += ["# ARP and neighbour discovery are part of the output."]
+        if self.newer:
+            lines += ["# The tools are those of scripts/newer-tools.sh."]
         lines += [f"# show: {line}" for line in self.shows]
         lines += [f"# Recorded by: tests/golden/record.py {self.name}"]
         return lines + [f"# in {i}: {label}" for i, label in enumerate(self.labels)]

@@ -265,6 +265,35 @@ case(
     TAGGED,
 )
 case("suppress-vlans-off", "VLANs are of no account where the bridge does not filter.", bridge(after=DEVICES + PORT_OF_ALL), TAGGED)
+# Words that iproute2 6.1 does not have.
+PER_VLAN = "bridge link set dev p1 neigh_vlan_suppress on"
+OF_VLAN = "bridge vlan set vid {} dev {} neigh_suppress on"
+for name, doc, lines in [
+    ("one", "Those of one VLAN of a port.", [PER_VLAN, OF_VLAN.format(5, "p1")]),
+    ("tagged", "Those of VLANs of a port that have a tag there, or no device.", [PER_VLAN, *(OF_VLAN.format(n, "p1") for n in (7, 8))]),
+    ("of-all", "VLANs count, not the port, where both are said.", PORT_OF_ALL + [PER_VLAN, OF_VLAN.format(6, "p1")]),
+    ("none", "No VLAN of a port whose VLANs count.", PORT_OF_ALL + [PER_VLAN]),
+    ("port", "The port counts, not its VLANs, unless it is said.", PORT_OF_ALL + [OF_VLAN.format(5, "p1")]),
+    ("unused", "VLANs that do not count, of a port that does not either.", [OF_VLAN.format(5, "p1")]),
+    (
+        "off",
+        "What was switched on is switched off again, for one of two VLANs.",
+        [PER_VLAN, OF_VLAN.format(5, "p1"), OF_VLAN.format(6, "p1"), "bridge vlan set vid 5 dev p1 neigh_suppress off"],
+    ),
+    (
+        "both",
+        "At the port by which they come in as well.",
+        ["bridge link set dev p0 neigh_vlan_suppress on", PER_VLAN, OF_VLAN.format(5, "p0"), *(OF_VLAN.format(n, "p1") for n in (5, 6))],
+    ),
+]:
+    case(f"suppress-per-vlan-{name}", doc, bridge("vlan_filtering 1", after=DEVICES + lines), TAGGED, newer=True)
+case(
+    "suppress-per-vlan-unfiltered",
+    "VLANs are of no account where the bridge does not filter: the port counts.",
+    bridge(after=DEVICES + PORT_OF_ALL + [PER_VLAN, OF_VLAN.format(6, "p1")]),
+    TAGGED,
+    newer=True,
+)
 case(
     "suppress-vrf",
     "The bridge is in a VRF, whose addresses are the router's own.",
