@@ -14,7 +14,7 @@ pub(crate) mod save;
 pub(crate) mod tunnel;
 pub(crate) mod vlan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libc::{
     EINVAL, IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_RUNNING,
@@ -155,6 +155,16 @@ impl Link {
         }
     }
 
+    /// The links that it is directly above, each before it, and its master after it. Linux: `netdev_upper_dev_link`.
+    fn pairs(&self) -> [Option<(u32, u32)>; 3] {
+        let vxlan = self.tunnel.as_ref().filter(|tunnel| tunnel.parameters.vxlan.is_some());
+        [
+            self.vlan.as_ref().map(|vlan| (vlan.lower, self.index)),
+            vxlan.map(|vxlan| (vxlan.parameters.link, self.index)),
+            self.master.map(|master| (self.index, master)),
+        ]
+    }
+
     /// Whether it is a VXLAN or an `srv6l2`: stations are behind other ends.
     pub(crate) fn has_ends(&self) -> bool {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.has_ends())
@@ -227,6 +237,10 @@ pub(crate) struct Links {
     last_index: u32,
     /// The indices of links that are not made yet, by name.
     kept: BTreeMap<String, u32>,
+    /// Which link is above which, the lower one first.
+    above: BTreeSet<(u32, u32)>,
+    /// Bridges that suppress requests at a port, and the port.
+    suppressing: BTreeSet<(u32, u32)>,
     /// Changes with every change of a link.
     pub generation: u64,
 }
@@ -266,9 +280,46 @@ impl Links {
         vrf.vrf_table().map(|_| vrf)
     }
 
+    /// A link and all that are above it.
+    pub fn closure(&self, index: u32) -> BTreeSet<u32> {
+        let (mut found, mut new) = (BTreeSet::from([index]), vec![index]);
+        while let Some(link) = new.pop() {
+            let above = self.above.range((link, 0)..=(link, u32::MAX)).map(|(_, upper)| *upper);
+            new.extend(above.filter(|upper| found.insert(*upper)));
+        }
+        found
+    }
+
+    /// The bridges that suppress requests at any of their ports.
+    pub fn suppressing(&self) -> impl Iterator<Item = u32> {
+        let next = |last: u32| self.suppressing.range((last.checked_add(1)?, 0)..).next();
+        std::iter::successors(self.suppressing.first(), move |(last, _)| next(*last))
+            .map(|(bridge, _)| *bridge)
+    }
+
+    /// Keeps what is said twice of links as they are: `old` is `new` now.
+    fn index(&mut self, old: Option<&Link>, new: Option<&Link>) {
+        let pairs = |link: Option<&Link>| link.map(Link::pairs).unwrap_or_default();
+        let (before, now) = (pairs(old), pairs(new));
+        if before != now {
+            before.iter().flatten().for_each(|pair| _ = self.above.remove(pair));
+            self.above.extend(now.into_iter().flatten());
+        }
+        let suppresses = |link: Option<&Link>| {
+            let link = link.filter(|link| link.bridge_port.as_ref().is_some_and(|port| port.suppresses()))?;
+            Some((link.master?, link.index))
+        };
+        let (before, now) = (suppresses(old), suppresses(new));
+        if before != now {
+            before.iter().for_each(|port| _ = self.suppressing.remove(port));
+            self.suppressing.extend(now);
+        }
+    }
+
     pub fn remove(&mut self, index: u32) -> Option<Link> {
         self.generation += 1;
         let link = self.by_index.remove(&index)?;
+        self.index(Some(&link), None);
         self.by_name.remove(&link.name);
         Some(link)
     }
@@ -283,6 +334,8 @@ impl Links {
             self.by_name.remove(&old.name);
         }
         self.by_name.insert(link.name.clone(), link.index);
+        let old = self.by_index.remove(&link.index);
+        self.index(old.as_ref(), Some(&link));
         self.by_index.insert(link.index, link);
     }
 

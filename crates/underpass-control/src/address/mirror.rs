@@ -10,6 +10,7 @@ use super::publish::{address_gone, insert4, insert6, publish_sources};
 use super::query::{IFA_PROTO, IFA_RT_PRIORITY};
 use super::{Address, scope_of};
 use crate::events::Cause;
+use crate::link::bridge::publish::publish_answering;
 use crate::link::publish::vrf_addresses_changed;
 use crate::route::recompile::update_sources;
 use crate::updates::last_ipv4_gone;
@@ -81,6 +82,7 @@ fn put_mirrored_address(router: &mut Router, address: Address) {
     }
     router.addresses.locals += 1;
     publish_sources(router, address.link);
+    publish_answering(router, address.link, std::slice::from_ref(&address));
     vrf_addresses_changed(router);
     if address.local.is_ipv6() {
         update_sources(router);

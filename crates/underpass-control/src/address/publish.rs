@@ -1,6 +1,7 @@
 //! What addresses that come and go change.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::slice;
 
 use libc::IFA_F_PERMANENT;
 
@@ -109,6 +110,7 @@ pub(crate) fn ipv6_down(router: &mut Router, cause: Cause, index: u32) {
     refresh_routes(router, cause, index);
     if !gone.is_empty() {
         publish_sources(router, index);
+        publish_answering(router, index, &gone);
     }
     for address in &gone {
         publish_tunnels_from(router, address.local);
@@ -186,6 +188,7 @@ fn address_added(router: &mut Router, cause: Cause, address: &Address) {
     notify_address(router, cause, libc::RTM_NEWADDR, address);
     refresh_routes(router, cause, address.link);
     publish_sources(router, address.link);
+    publish_answering(router, address.link, slice::from_ref(address));
     publish_tunnels_from(router, address.local);
 }
 
@@ -200,6 +203,7 @@ pub(crate) fn address_gone(router: &mut Router, cause: Cause, address: &Address)
         flush_neighbours_of(router, cause, address.link, false);
     }
     publish_sources(router, address.link);
+    publish_answering(router, address.link, slice::from_ref(address));
     publish_tunnels_from(router, address.local);
 }
 
@@ -216,5 +220,4 @@ pub(super) fn publish_sources(router: &mut Router, link: u32) {
         same.into_iter().for_each(|index| publish_link(router, index));
     }
     publish_tunnels_from_any(router);
-    publish_answering(router);
 }

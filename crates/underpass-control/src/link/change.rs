@@ -83,9 +83,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
         link_changed(router, index, leaves || new.vrf_table().is_some() || v6.0 != v6.1);
     }
-    if old.master != new.master {
-        bridge::publish::publish_answering(router);
-    }
+    bridge::publish::publish_moved(router, &old, &new);
     if let Some(now) = router.links.get(index).cloned() {
         vlan::follow(router, cause, &old, &now);
         bridge::follow(router, cause, &old, &now);
@@ -138,6 +136,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
     unpublish_tunnel(router, index);
     if let Some(link) = router.links.remove(index) {
         vlan::publish_lower(router, &link);
+        bridge::publish::publish_around(router, &link);
         router.engine.remove_link(link.id);
         router.stations.remove(&index);
         router.sysctls.forget(index);
@@ -180,6 +179,7 @@ pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     }
     router.links.put(link.clone());
     vlan::publish_lower(router, &link);
+    bridge::publish::publish_around(router, &link);
     bridge::fdb::refresh_local(router, cause, index);
     publish_tunnel(router, index);
     notify_link(router, cause, index, u32::MAX);

@@ -1,7 +1,7 @@
 //! What bridges need to know that answer ARP requests and neighbour solicitations for others. Linux:
 //! `net/bridge/br_arp_nd_proxy.c`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use libc::{IFA_F_TENTATIVE, IFF_NOARP};
@@ -37,11 +37,6 @@ pub(super) fn compile(router: &Router, link: &Link, bridge: &Bridge) -> Option<B
     Some(Box::new(answering))
 }
 
-/// Whether a bridge suppresses requests at any of its ports.
-pub(super) fn is_suppressing(router: &Router, bridge: &Link) -> bool {
-    bridge.bridge.is_some() && switches(router, bridge.index) & (NEIGH_SUPPRESS | NEIGH_VLAN_SUPPRESS) != 0
-}
-
 /// Those of the switches that make a bridge answer for others that any of its ports has.
 fn switches(router: &Router, bridge: u32) -> u16 {
     let ports = router.links.slaves(bridge).filter_map(|port| port.bridge_port.as_ref());
@@ -51,7 +46,6 @@ fn switches(router: &Router, bridge: u32) -> u16 {
 
 /// What is the router's own at the bridge's device, or at the VLAN devices above it.
 fn fill_own(router: &Router, link: &Link, bridge: &Bridge, answering: &mut Answering) {
-    let above = LinksAbove::new(router);
     let devices: Vec<&Link> = if bridge.settings.vlan_filtering {
         let of_it = |device: &&Link| {
             let vlan = device.vlan.as_ref().filter(|vlan| vlan.lower == link.index);
@@ -63,7 +57,7 @@ fn fill_own(router: &Router, link: &Link, bridge: &Bridge, answering: &mut Answe
     };
     let (mut own, mut instances) = (BTreeSet::new(), BTreeSet::new());
     for device in devices {
-        for index in above.closure(device.index) {
+        for index in router.links.closure(device.index) {
             own.extend(addresses_of(router, index).map(|address| (device.id, address)));
             instances.insert((device.id, instance_of(router, index)));
         }
@@ -71,7 +65,7 @@ fn fill_own(router: &Router, link: &Link, bridge: &Bridge, answering: &mut Answe
     let used: BTreeSet<LinkId> = instances.iter().map(|(_, instance)| *instance).collect();
     for address in router.addresses.iter().filter(|address| address.flags & IFA_F_TENTATIVE == 0) {
         let instance = instance_of(router, address.link);
-        if address.local.is_ipv6() && !is_of_link(address.local) && used.contains(&instance) {
+        if is_shared(address.local) && used.contains(&instance) {
             own.insert((instance, address.local));
         }
     }
@@ -96,39 +90,12 @@ fn is_of_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local() || address.is_loopback())
 }
 
-/// What stands for the routing instance of a link.
-fn instance_of(router: &Router, index: u32) -> LinkId {
-    Answering::instance(router.links.vrf_of(index).map(|vrf| vrf.id))
+/// Whether an address is the router's own at all links of its routing instance.
+pub(super) fn is_shared(address: IpAddr) -> bool {
+    address.is_ipv6() && !is_of_link(address)
 }
 
-/// Which links are above which. Linux: `netdev_upper_dev_link`.
-struct LinksAbove(BTreeMap<u32, Vec<u32>>);
-
-impl LinksAbove {
-    fn new(router: &Router) -> Self {
-        let mut above: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for link in router.links.iter() {
-            if let Some(vlan) = &link.vlan {
-                above.entry(vlan.lower).or_default().push(link.index);
-            }
-            let tunnel = link.tunnel.as_ref().filter(|tunnel| tunnel.parameters.vxlan.is_some());
-            if let Some(lower) = tunnel.map(|tunnel| tunnel.parameters.link) {
-                above.entry(lower).or_default().push(link.index);
-            }
-            if let Some(master) = link.master {
-                above.entry(link.index).or_default().push(master);
-            }
-        }
-        Self(above)
-    }
-
-    /// A link and all above it.
-    fn closure(&self, index: u32) -> BTreeSet<u32> {
-        let (mut found, mut new) = (BTreeSet::from([index]), vec![index]);
-        while let Some(link) = new.pop() {
-            let above = self.0.get(&link).into_iter().flatten();
-            new.extend(above.copied().filter(|link| found.insert(*link)));
-        }
-        found
-    }
+/// What stands for the routing instance of a link.
+pub(super) fn instance_of(router: &Router, index: u32) -> LinkId {
+    Answering::instance(router.links.vrf_of(index).map(|vrf| vrf.id))
 }

@@ -1,6 +1,6 @@
 //! What a bridge is, and a port of one.
 
-use underpass_netlink::bridge;
+use underpass_netlink::bridge::{self, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS};
 
 use super::vlans::Vlans;
 
@@ -26,4 +26,11 @@ pub struct BridgePort {
     pub settings: bridge::Port,
     /// Its VLANs.
     pub vlans: Vlans,
+}
+
+impl BridgePort {
+    /// Whether its bridge suppresses requests at it, in some of its VLANs or in all.
+    pub(in crate::link) fn suppresses(&self) -> bool {
+        self.settings.switches & (NEIGH_SUPPRESS | NEIGH_VLAN_SUPPRESS) != 0
+    }
 }
