@@ -58,6 +58,14 @@ const ONLY: [(u16, u8, &str); 2] = [
 /// `struct br_vlan_msg`.
 const HEADER: usize = 8;
 
+/// What an entry of a request asks for.
+struct Asked<'a> {
+    flags: u16,
+    first: u16,
+    last: u16,
+    attributes: Attributes<'a, 10>,
+}
+
 /// `RTM_NEWVLAN`, `RTM_DELVLAN`. Linux: `br_vlan_rtm_process`.
 pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let header = request.fixed::<HEADER>()?;
@@ -67,29 +75,38 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if link.bridge.is_none() && link.bridge_port.is_none() {
         return Err(RequestError::new(EINVAL, "bridge: The device is not a valid bridge or bridge port"));
     }
-    let rest = request.message.body().get(HEADER..).unwrap_or_default();
-    let entries = Attribute { kind: 0, offset: (16 + HEADER - 4) as u32, value: rest }.nested();
-    let mut any = false;
+    let (mut asked, mut refused) = (Vec::new(), None);
+    let entries = request.message.attributes(HEADER);
     for entry in entries.filter(|entry| matches!(entry.kind, ENTRY | GLOBAL_OPTIONS)) {
-        any = true;
-        if entry.kind == GLOBAL_OPTIONS {
-            let text = "options of VLANs of a bridge are not supported by this router";
-            return Err(RequestError::new(EOPNOTSUPP, text).at(entry.offset));
+        match read(&entry, deletes) {
+            Ok(one) => asked.push(one),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
         }
-        apply(router, Cause::from(request), index, &entry, deletes)?;
     }
-    if any { Ok(Outcome::Done) } else { Err(RequestError::new(EINVAL, "bridge: No vlans found to process")) }
+    // What this router lacks is refused before anything is changed. Of what Linux refuses, the entries before stay.
+    if let Some(lacks) = refused.take_if(|error| error.errno == EOPNOTSUPP) {
+        return Err(lacks);
+    }
+    if asked.is_empty() && refused.is_none() {
+        return Err(RequestError::new(EINVAL, "bridge: No vlans found to process"));
+    }
+    for one in &asked {
+        apply(router, Cause::from(request), index, one, deletes)?;
+    }
+    refused.map_or(Ok(Outcome::Done), Err)
 }
 
-/// Linux: `br_vlan_rtm_process_one`.
-fn apply(
-    router: &mut Router,
-    cause: Cause,
-    index: u32,
-    entry: &Attribute<'_>,
-    deletes: bool,
-) -> Result<(), RequestError> {
+/// Reads an entry, and refuses what this router lacks. Linux: `br_vlan_rtm_process_one`,
+/// `br_vlan_rtm_process_global_options`.
+fn read<'a>(entry: &Attribute<'a>, deletes: bool) -> Result<Asked<'a>, RequestError> {
     let invalid = |text| RequestError::new(EINVAL, text);
+    if entry.kind == GLOBAL_OPTIONS {
+        let text = "options of VLANs of a bridge are not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text).at(entry.offset));
+    }
     let attributes: Attributes<'_, 10> = entry.parse_nested(&POLICY, Validate::Liberal)?;
     let info = attributes.get(INFO).and_then(|info| <[u8; 4]>::try_from(info.value).ok());
     let [a, b, c, d] = info.ok_or(invalid("bridge: Missing vlan entry info"))?;
@@ -109,47 +126,14 @@ fn apply(
             return Err(invalid("bridge: End vlan id is less than or equal to start vlan id"));
         }
     }
-    let Some(mut link) = router.links.get(index).cloned() else { return Ok(()) };
-    let is_port = link.bridge_port.is_some();
-    let mut gone = Vec::new();
-    if let Some(vlans) = vlans(&mut link).filter(|_| deletes || flags & ONLY_OPTIONS == 0) {
-        for id in first..=last {
-            if !deletes {
-                vlans.add(id, flags & PVID != 0, flags & UNTAGGED != 0);
-            } else if vlans.has(id) {
-                vlans.remove(id);
-                gone.push(id);
-            }
-        }
+    if !deletes {
+        check_options(&attributes)?;
     }
-    let mut result = Ok(());
-    if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
-        result = set_options(vlans, first, last, &attributes, is_port);
-    }
-    let (id, bridge) = (link.id, link.master.filter(|_| is_port));
-    change_link(router, cause, link);
-    if let Some(bridge) = bridge {
-        gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(id), vlan));
-    }
-    result
+    Ok(Asked { flags, first, last, attributes })
 }
 
-/// Those before the first for which it cannot be done have them then. Linux: `br_vlan_process_options`.
-fn set_options(
-    vlans: &mut Vlans,
-    first: u16,
-    last: u16,
-    attributes: &Attributes<'_, 10>,
-    is_port: bool,
-) -> Result<(), RequestError> {
-    for (id, text) in [
-        (first, "bridge: Vlan range start doesn't exist, can't process options"),
-        (last, "bridge: Vlan range end doesn't exist, can't process options"),
-    ] {
-        if !vlans.has(id) {
-            return Err(RequestError::new(ENOENT, text));
-        }
-    }
+/// Refuses what this router has no other value of, or not at all.
+fn check_options(attributes: &Attributes<'_, 10>) -> Result<(), RequestError> {
     for (kind, only, text) in ONLY {
         if let Some(other) = attributes.get(kind).filter(|value| value.u8() != only) {
             return Err(RequestError::new(EOPNOTSUPP, text).at(other.offset));
@@ -163,10 +147,64 @@ fn set_options(
             return Err(RequestError::new(EOPNOTSUPP, text).at(refused.offset));
         }
     }
-    for id in first..=last {
+    Ok(())
+}
+
+/// Linux: `br_process_vlan_info`, `br_vlan_process_options`.
+fn apply(
+    router: &mut Router,
+    cause: Cause,
+    index: u32,
+    asked: &Asked<'_>,
+    deletes: bool,
+) -> Result<(), RequestError> {
+    let Some(old) = router.links.get(index).cloned() else { return Ok(()) };
+    let bridge = old.master.filter(|_| old.bridge_port.is_some());
+    let mut link = old.clone();
+    let mut gone = Vec::new();
+    if deletes || asked.flags & ONLY_OPTIONS == 0 {
+        gone = change_vlans(&mut link, asked, deletes);
+    }
+    let mut result = Ok(());
+    if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
+        result = set_options(vlans, asked, bridge.is_some());
+    }
+    put(router, cause, &old, link);
+    if let Some(bridge) = bridge {
+        gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(old.id), vlan));
+    }
+    result
+}
+
+/// Adds the VLANs to a bridge or a port, or deletes them; those that are gone.
+fn change_vlans(link: &mut Link, asked: &Asked<'_>, deletes: bool) -> Vec<u16> {
+    let mut gone = Vec::new();
+    let Some(vlans) = vlans(link) else { return gone };
+    for id in asked.first..=asked.last {
+        if !deletes {
+            vlans.add(id, asked.flags & PVID != 0, asked.flags & UNTAGGED != 0);
+        } else if vlans.has(id) {
+            vlans.remove(id);
+            gone.push(id);
+        }
+    }
+    gone
+}
+
+/// Those before the first for which it cannot be done have them then. Linux: `br_vlan_process_options`.
+fn set_options(vlans: &mut Vlans, asked: &Asked<'_>, is_port: bool) -> Result<(), RequestError> {
+    for (id, text) in [
+        (asked.first, "bridge: Vlan range start doesn't exist, can't process options"),
+        (asked.last, "bridge: Vlan range end doesn't exist, can't process options"),
+    ] {
+        if !vlans.has(id) {
+            return Err(RequestError::new(ENOENT, text));
+        }
+    }
+    for id in asked.first..=asked.last {
         let missing = RequestError::new(ENOENT, "bridge: Vlan in range doesn't exist, can't process options");
         let options = vlans.options_mut(id).ok_or(missing)?;
-        if let Some(on) = attributes.get(NEIGH_SUPPRESS) {
+        if let Some(on) = asked.attributes.get(NEIGH_SUPPRESS) {
             if !is_port {
                 return Err(RequestError::new(EINVAL, "bridge: Can't set neigh_suppress for non-port vlans"));
             }
@@ -174,6 +212,14 @@ fn set_options(
         }
     }
     Ok(())
+}
+
+/// Gives a bridge or a port other VLANs.
+fn put(router: &mut Router, cause: Cause, old: &Link, new: Link) {
+    if *old == new {
+        return;
+    }
+    change_link(router, cause, new);
 }
 
 /// A dump of VLANs of bridges and their ports, after the last link.

@@ -1,0 +1,107 @@
+//! VLANs of bridges and their ports, as no tool asks for them. What is expected was answered by Linux 6.12.
+
+use super::common::Lab;
+use libc::EOPNOTSUPP;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use underpass_netlink::messages;
+use underpass_netlink::reply::{Address, Reply, write_message};
+
+const NEW: u16 = 112;
+const GET: u16 = 114;
+const PORT: u32 = 3;
+const BRIDGE: u32 = 4;
+
+fn lab() -> Lab {
+    let mut lab = Lab::new();
+    lab.make("br1", "bridge", BRIDGE, &[]);
+    let mut datagram = Vec::new();
+    write_message(
+        &mut datagram,
+        libc::RTM_NEWLINK,
+        NLM_F_REQUEST | NLM_F_ACK,
+        Address::default(),
+        |message| {
+            message.fixed(&link_header(PORT));
+            message.u32(libc::IFLA_MASTER, BRIDGE);
+        },
+    )
+    .unwrap();
+    assert_eq!(error(&lab.raw(&datagram)), (0, String::new()));
+    lab
+}
+
+fn link_header(index: u32) -> [u8; 16] {
+    let mut header = [0; 16];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header
+}
+
+/// The errno and the text of an answer.
+fn error(answers: &[Vec<u8>]) -> (i32, String) {
+    let answer = answers.last().unwrap();
+    let errno = -i32::from_ne_bytes(answer[16..20].try_into().unwrap());
+    let text = String::from_utf8_lossy(answer);
+    let at =
+        ["bridge: ", "Unknown", "NLA_F", "Attribute", "integer", "invalid", "states", "options", "bytes"];
+    let start = at.iter().filter_map(|start| text.find(start)).min();
+    (errno, start.map(|start| text[start..].split('\0').next().unwrap().to_owned()).unwrap_or_default())
+}
+
+fn ask(lab: &mut Lab, kind: u16, flags: u16, index: u32, rest: impl FnOnce(&mut Reply<'_>)) -> Vec<Vec<u8>> {
+    let mut datagram = Vec::new();
+    write_message(&mut datagram, kind, NLM_F_REQUEST | flags, Address::default(), |message| {
+        let [a, b, c, d] = index.to_ne_bytes();
+        message.fixed(&[libc::AF_BRIDGE as u8, 0, 0, 0, a, b, c, d]);
+        rest(message);
+    })
+    .unwrap();
+    lab.raw(&datagram)
+}
+
+/// `RTM_NEWVLAN` or `RTM_DELVLAN` with one entry.
+fn vlan(lab: &mut Lab, kind: u16, index: u32, flags: u16, id: u16, more: &[(u16, &[u8])]) -> (i32, String) {
+    let answers = ask(lab, kind, NLM_F_ACK, index, |message| entry(message, flags, id, more));
+    error(&answers)
+}
+
+fn entry(message: &mut Reply<'_>, flags: u16, id: u16, more: &[(u16, &[u8])]) {
+    let entry = message.nest(1);
+    let ([a, b], [c, d]) = (flags.to_ne_bytes(), id.to_ne_bytes());
+    message.attribute(1, &[a, b, c, d]);
+    more.iter().for_each(|(kind, value)| message.attribute(*kind, value));
+    message.end(entry);
+}
+
+/// The first VLANs of the ranges that `bridge vlan show` shows of a link.
+fn shown(lab: &mut Lab, index: u32) -> Vec<u16> {
+    let answers = ask(lab, GET, NLM_F_DUMP, index, |_| ());
+    let all = answers.iter().flat_map(|answer| messages(answer)).filter(|message| message.kind == NEW);
+    let entries = all.flat_map(|message| message.attributes(8).collect::<Vec<_>>());
+    let infos = entries.filter_map(|entry| entry.nested().find(|inner| inner.kind == 1));
+    infos.map(|info| u16::from_ne_bytes([info.value[2], info.value[3]])).collect()
+}
+
+fn refused(errno: i32, text: &str) -> (i32, String) {
+    (errno, text.to_owned())
+}
+
+/// What this router lacks is no error of Linux's: nothing of such a request is done.
+#[test]
+fn what_is_refused_changes_nothing() {
+    let mut lab = lab();
+    let text = "states of VLANs are not supported by this router";
+    assert_eq!(vlan(&mut lab, NEW, PORT, 0, 7, &[(3, &[2])]), refused(EOPNOTSUPP, text));
+    let answers = ask(&mut lab, NEW, NLM_F_ACK, PORT, |message| {
+        entry(message, 0, 8, &[]);
+        entry(message, 0, 9, &[(3, &[2])]);
+    });
+    assert_eq!(error(&answers), refused(EOPNOTSUPP, text));
+    let answers = ask(&mut lab, NEW, NLM_F_ACK, BRIDGE, |message| {
+        entry(message, 0, 10, &[]);
+        let options = message.nest(2);
+        message.u16(1, 10);
+        message.end(options);
+    });
+    assert_eq!(error(&answers).0, EOPNOTSUPP);
+    assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1], vec![1]));
+}
