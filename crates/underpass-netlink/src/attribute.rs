@@ -10,7 +10,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{AF_INET, AF_INET6, EINVAL, EOPNOTSUPP, ERANGE};
-use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
+use netlink_packet_core::{NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator};
 
 use crate::RequestError;
 
@@ -54,6 +54,8 @@ pub enum Validate {
     Liberal,
     /// `NL_VALIDATE_DEPRECATED_STRICT`: they are errors.
     Strict,
+    /// `NL_VALIDATE_STRICT`: so are other lengths than those of numbers, and nested attributes without `NLA_F_NESTED`.
+    Full,
 }
 
 /// Makes a policy of `N` types: those listed, all others [`Type::Unknown`].
@@ -167,10 +169,36 @@ impl<'a> Attribute<'a> {
         RequestError::new(EINVAL, message).at(self.offset)
     }
 
+    /// What is checked before the rest where everything is, of `known` types. Linux: `validate_nla`.
+    fn check_form(&self, wanted: Type, known: usize, is_nested: bool) -> Result<(), RequestError> {
+        let len = match wanted {
+            Type::U8 => Some(1),
+            Type::U16 => Some(2),
+            Type::U32 => Some(4),
+            Type::U64 => Some(8),
+            _ => None,
+        };
+        if len.is_some_and(|len| len != self.value.len()) {
+            return Err(self.invalid("invalid attribute length"));
+        }
+        match wanted {
+            Type::Nested if !is_nested => Err(self.invalid("NLA_F_NESTED is missing")),
+            Type::Unknown if (1..known).contains(&usize::from(self.kind)) => {
+                Err(self.invalid("Unsupported attribute"))
+            }
+            Type::Nested | Type::Unknown | Type::Any => Ok(()),
+            _ if is_nested => Err(self.invalid("NLA_F_NESTED not expected")),
+            Type::Exact(exact) if self.value.len() != usize::from(exact) => {
+                Err(RequestError::new(ERANGE, "binary attribute size out of range").at(self.offset))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self, wanted: Type, validate: Validate) -> Result<(), RequestError> {
         let len = self.value.len();
         let fits = match wanted {
-            Type::Unknown if validate == Validate::Strict => {
+            Type::Unknown if validate != Validate::Liberal => {
                 return Err(self.invalid("Unknown attribute type"));
             }
             Type::Unsupported => {
@@ -222,14 +250,21 @@ impl<'a, const N: usize> Attributes<'a, N> {
         for attribute in iterate(bytes, base) {
             let kind = usize::from(attribute.kind);
             // Type 0 is nobody's in most families: Linux skips it where the check is liberal.
-            attribute.check(policy.get(kind).copied().unwrap_or(Type::Unknown), validate)?;
+            let wanted = policy.get(kind).copied().unwrap_or(Type::Unknown);
+            if validate == Validate::Full {
+                let kind =
+                    bytes.get(attribute.offset as usize - base + 2..).and_then(|rest| rest.first_chunk());
+                let is_nested = kind.is_some_and(|kind| u16::from_ne_bytes(*kind) & NLA_F_NESTED != 0);
+                attribute.check_form(wanted, N, is_nested)?;
+            }
+            attribute.check(wanted, validate)?;
             if let Some(slot) = found.get_mut(kind) {
                 *slot = Some(attribute);
             }
             end = attribute.offset as usize - base
                 + (NLA_HEADER_SIZE + attribute.value.len()).next_multiple_of(4);
         }
-        if validate == Validate::Strict && end < bytes.len() {
+        if validate != Validate::Liberal && end < bytes.len() {
             return Err(RequestError::new(EINVAL, "bytes leftover after parsing attributes"));
         }
         Ok(Self(found))
@@ -299,10 +334,27 @@ mod tests {
         assert_eq!(parse(&[8, 0, 1, 0, 1, 0, 0, 0, 5], Validate::Strict).unwrap_err().errno, EINVAL);
     }
 
+    /// Linux 6.12, of `RTM_NEWVLAN`.
+    #[test]
+    fn refuses_other_forms() {
+        const POLICY: [Type; 4] = policy(&[(1, Type::U32), (2, Type::Nested), (3, Type::Exact(2))]);
+        let full = |bytes: &[u8]| {
+            let error = Attributes::parse(&POLICY, bytes, 16, Validate::Full).err();
+            error.map(|error| (error.errno, error.message.unwrap_or_default().into_owned()))
+        };
+        let refused = |errno, text: &str| Some((errno, text.to_owned()));
+        assert_eq!(full(&[8, 0, 1, 0, 1, 0, 0, 0, 4, 0, 2, 0x80, 6, 0, 3, 0, 1, 1, 0, 0]), None);
+        assert_eq!(full(&[12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]), refused(EINVAL, "invalid attribute length"));
+        assert_eq!(full(&[8, 0, 1, 0x80, 1, 0, 0, 0]), refused(EINVAL, "NLA_F_NESTED not expected"));
+        assert_eq!(full(&[4, 0, 2, 0]), refused(EINVAL, "NLA_F_NESTED is missing"));
+        assert_eq!(full(&[5, 0, 3, 0, 1, 0, 0, 0]), refused(ERANGE, "binary attribute size out of range"));
+        assert_eq!(full(&[4, 0, 0, 0]), refused(EINVAL, "Unknown attribute type"));
+    }
+
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..96)) {
-            for validate in [Validate::Liberal, Validate::Strict] {
+            for validate in [Validate::Liberal, Validate::Strict, Validate::Full] {
                 if let Ok(attributes) = parse(&bytes, validate) {
                     for a in attributes.iter() {
                         let _ = (a.u64(), a.text(), a.address(10), a.nested().count());

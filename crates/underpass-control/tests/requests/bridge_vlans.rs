@@ -1,12 +1,13 @@
 //! VLANs of bridges and their ports, as no tool asks for them. What is expected was answered by Linux 6.12.
 
 use super::common::Lab;
-use libc::EOPNOTSUPP;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use libc::{EINVAL, EOPNOTSUPP, ERANGE};
+use netlink_packet_core::{NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use underpass_netlink::messages;
 use underpass_netlink::reply::{Address, Reply, write_message};
 
 const NEW: u16 = 112;
+const DEL: u16 = 113;
 const GET: u16 = 114;
 const PORT: u32 = 3;
 const BRIDGE: u32 = 4;
@@ -104,4 +105,50 @@ fn what_is_refused_changes_nothing() {
     });
     assert_eq!(error(&answers).0, EOPNOTSUPP);
     assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1], vec![1]));
+}
+
+/// The entries before one that Linux refuses stay there.
+#[test]
+fn requests_are_read_strictly() {
+    let mut lab = lab();
+    let answers = ask(&mut lab, NEW, NLM_F_ACK, PORT, |message| {
+        entry(message, 0, 50, &[]);
+        entry(message, 0, 60, &[(11, &[])]);
+    });
+    assert_eq!(error(&answers), refused(EINVAL, "Unknown attribute type"));
+    assert_eq!(shown(&mut lab, PORT), [1, 50]);
+    let answers = ask(&mut lab, NEW, NLM_F_ACK, PORT, |message| {
+        entry(message, 0, 8, &[]);
+        message.attribute(3, &[1]);
+    });
+    assert_eq!(error(&answers), refused(EINVAL, "Unknown attribute type"));
+    let answers =
+        ask(&mut lab, NEW, NLM_F_ACK, PORT, |message| message.attribute(1, &[8, 0, 1, 0, 0, 0, 7, 0]));
+    assert_eq!(error(&answers), refused(EINVAL, "NLA_F_NESTED is missing"));
+    for (more, errno, text) in [
+        ((7, &[1, 0, 0, 0][..]), EINVAL, "Attribute failed policy validation"),
+        ((2, &[9]), EINVAL, "invalid attribute length"),
+        ((9, &[2]), ERANGE, "integer out of range"),
+        ((4, &[8, 0, 1, 0, 1, 0, 0, 0]), EINVAL, "NLA_F_NESTED is missing"),
+        ((1 | NLA_F_NESTED, &[0, 0, 9, 0]), EINVAL, "NLA_F_NESTED not expected"),
+    ] {
+        assert_eq!(vlan(&mut lab, NEW, PORT, 0, 8, &[more]), refused(errno, text), "{more:?}");
+    }
+    assert_eq!(shown(&mut lab, PORT), [1, 50]);
+    let answers = ask(&mut lab, DEL, NLM_F_ACK, BRIDGE, |message| message.attribute(2, &[]));
+    assert_eq!(error(&answers), refused(EINVAL, "bridge: Global vlan options support only set operation"));
+    let answers = ask(&mut lab, NEW, NLM_F_ACK, PORT, |message| message.attribute(2, &[]));
+    let text = "bridge: Global vlan options can only be set on bridge device";
+    assert_eq!(error(&answers), refused(EINVAL, text));
+}
+
+/// `BRIDGE_VLAN_INFO_MASTER`: the bridge itself gets the VLAN of its port, and loses it with it.
+#[test]
+fn a_vlan_of_a_port_and_of_its_bridge() {
+    let mut lab = lab();
+    assert_eq!(vlan(&mut lab, NEW, PORT, 1, 9, &[]).0, 0);
+    assert_eq!(vlan(&mut lab, NEW, BRIDGE, 1, 12, &[]).0, 0);
+    assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1, 9], vec![1, 9, 12]));
+    assert_eq!(vlan(&mut lab, DEL, PORT, 1, 9, &[]).0, 0);
+    assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1], vec![1, 12]));
 }

@@ -1,7 +1,7 @@
 //! `bridge vlan set`, `bridge -d vlan show`: what VLANs of a port are besides their tags. Linux: `net/bridge/br_vlan.c`,
 //! `br_vlan_options.c`.
 
-use libc::{AF_BRIDGE, EINVAL, ENODEV, ENOENT, EOPNOTSUPP};
+use libc::{AF_BRIDGE, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, ERANGE};
 use underpass_netlink::bridge::FORWARDING;
 use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Validate, policy};
 
@@ -41,11 +41,15 @@ const POLICY: [Type; 10] = policy(&[
     (STATE, Type::U8),
     (TUNNEL_INFO, Type::Nested),
     (MCAST_ROUTER, Type::U8),
-    (MCAST_N_GROUPS, Type::Unsupported),
+    (MCAST_N_GROUPS, Type::Rejected),
     (MCAST_MAX_GROUPS, Type::U32),
     (NEIGH_SUPPRESS, Type::U8),
 ]);
 
+const ENTRIES: [Type; 3] = policy(&[(ENTRY, Type::Nested), (GLOBAL_OPTIONS, Type::Any)]);
+
+/// In the flags of a VLAN of a port: its bridge itself is to have it, too.
+const MASTER: u16 = 1;
 /// In the flags of a VLAN: it is there already, and only what it is besides is said.
 const ONLY_OPTIONS: u16 = 1 << 6;
 
@@ -68,7 +72,7 @@ struct Asked<'a> {
 
 /// `RTM_NEWVLAN`, `RTM_DELVLAN`. Linux: `br_vlan_rtm_process`.
 pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let header = request.fixed::<HEADER>()?;
+    let (header, _) = request.parse::<HEADER, 3>(&ENTRIES, Validate::Full)?;
     let deletes = request.message.kind == RTM_DELVLAN;
     let index = u32::from_ne_bytes(word(&header, 4));
     let link = router.links.get(index).ok_or(RequestError::errno(ENODEV))?;
@@ -76,9 +80,8 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         return Err(RequestError::new(EINVAL, "bridge: The device is not a valid bridge or bridge port"));
     }
     let (mut asked, mut refused) = (Vec::new(), None);
-    let entries = request.message.attributes(HEADER);
-    for entry in entries.filter(|entry| matches!(entry.kind, ENTRY | GLOBAL_OPTIONS)) {
-        match read(&entry, deletes) {
+    for entry in request.message.attributes(HEADER) {
+        match read(link, &entry, deletes) {
             Ok(one) => asked.push(one),
             Err(error) => {
                 refused = Some(error);
@@ -101,13 +104,22 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
 
 /// Reads an entry, and refuses what this router lacks. Linux: `br_vlan_rtm_process_one`,
 /// `br_vlan_rtm_process_global_options`.
-fn read<'a>(entry: &Attribute<'a>, deletes: bool) -> Result<Asked<'a>, RequestError> {
+fn read<'a>(link: &Link, entry: &Attribute<'a>, deletes: bool) -> Result<Asked<'a>, RequestError> {
     let invalid = |text| RequestError::new(EINVAL, text);
     if entry.kind == GLOBAL_OPTIONS {
+        if deletes {
+            return Err(invalid("bridge: Global vlan options support only set operation"));
+        }
+        if link.bridge.is_none() {
+            return Err(invalid("bridge: Global vlan options can only be set on bridge device"));
+        }
         let text = "options of VLANs of a bridge are not supported by this router";
         return Err(RequestError::new(EOPNOTSUPP, text).at(entry.offset));
     }
-    let attributes: Attributes<'_, 10> = entry.parse_nested(&POLICY, Validate::Liberal)?;
+    let attributes: Attributes<'_, 10> = entry.parse_nested(&POLICY, Validate::Full)?;
+    if let Some(suppress) = attributes.get(NEIGH_SUPPRESS).filter(|suppress| suppress.u8() > 1) {
+        return Err(RequestError::new(ERANGE, "integer out of range").at(suppress.offset));
+    }
     let info = attributes.get(INFO).and_then(|info| <[u8; 4]>::try_from(info.value).ok());
     let [a, b, c, d] = info.ok_or(invalid("bridge: Missing vlan entry info"))?;
     let (flags, first) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
@@ -164,6 +176,12 @@ fn apply(
     let mut gone = Vec::new();
     if deletes || asked.flags & ONLY_OPTIONS == 0 {
         gone = change_vlans(&mut link, asked, deletes);
+        let master = bridge.filter(|_| asked.flags & MASTER != 0).and_then(|bridge| router.links.get(bridge));
+        if let Some(old) = master.cloned() {
+            let mut link = old.clone();
+            change_vlans(&mut link, asked, deletes);
+            put(router, cause, &old, link);
+        }
     }
     let mut result = Ok(());
     if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
