@@ -1,7 +1,7 @@
 //! VLANs of bridges and their ports, as no tool asks for them. What is expected was answered by Linux 6.12.
 
 use super::common::Lab;
-use libc::{EINVAL, EOPNOTSUPP, ERANGE};
+use libc::{EINVAL, ENODEV, EOPNOTSUPP, ERANGE};
 use netlink_packet_core::{NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use underpass_netlink::messages;
 use underpass_netlink::reply::{Address, Reply, write_message};
@@ -9,6 +9,8 @@ use underpass_netlink::reply::{Address, Reply, write_message};
 const NEW: u16 = 112;
 const DEL: u16 = 113;
 const GET: u16 = 114;
+/// A link that is no port of a bridge, a port, and its bridge.
+const OTHER: u32 = 2;
 const PORT: u32 = 3;
 const BRIDGE: u32 = 4;
 
@@ -151,4 +153,24 @@ fn a_vlan_of_a_port_and_of_its_bridge() {
     assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1, 9], vec![1, 9, 12]));
     assert_eq!(vlan(&mut lab, DEL, PORT, 1, 9, &[]).0, 0);
     assert_eq!((shown(&mut lab, PORT), shown(&mut lab, BRIDGE)), (vec![1], vec![1, 12]));
+}
+
+/// A link is looked at before the flags.
+#[test]
+fn questions_about_one_link() {
+    let mut lab = lab();
+    let mut errno = |index: u32, kind: u16, value: &[u8]| {
+        let answers = ask(&mut lab, GET, NLM_F_DUMP, index, |message| {
+            if !value.is_empty() {
+                message.attribute(kind, value);
+            }
+        });
+        let last = messages(answers.last().unwrap()).last().unwrap();
+        -i32::from_ne_bytes(*last.body().first_chunk().unwrap())
+    };
+    let global = 2u32.to_ne_bytes();
+    assert_eq!((errno(PORT, 1, &[]), errno(PORT, 1, &global), errno(0, 1, &global)), (0, 0, 0));
+    assert_eq!((errno(OTHER, 1, &[]), errno(OTHER, 1, &global)), (EINVAL, EINVAL));
+    assert_eq!((errno(999, 1, &[]), errno(999, 1, &global)), (ENODEV, ENODEV));
+    assert_eq!((errno(PORT, 2, &global), errno(PORT, 1, &[1])), (EINVAL, EINVAL));
 }

@@ -253,13 +253,14 @@ const GLOBAL: u32 = 1 << 1;
 /// Linux: `br_vlan_rtm_dump`.
 pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     const DUMP: [Type; 2] = policy(&[(DUMP_FLAGS, Type::U32)]);
-    let (header, attributes) = request.parse::<HEADER, 2>(&DUMP, Validate::Liberal)?;
+    let (header, attributes) = request.parse::<HEADER, 2>(&DUMP, Validate::Full)?;
     let index = u32::from_ne_bytes(word(&header, 4));
+    if index != 0 {
+        let link = router.links.get(index).ok_or(RequestError::errno(ENODEV))?;
+        vlans_of(link).ok_or(RequestError::errno(EINVAL))?;
+    }
     if attributes.get(DUMP_FLAGS).is_some_and(|flags| flags.u32() & GLOBAL != 0) {
         return Ok(Outcome::Dump(Box::new(crate::dump::Empty)));
-    }
-    if index != 0 && router.links.get(index).is_none() {
-        return Err(RequestError::errno(ENODEV));
     }
     Ok(Outcome::Dump(Box::new(VlanDump { last: 0, only: Some(index).filter(|index| *index != 0) })))
 }
