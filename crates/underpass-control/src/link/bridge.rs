@@ -211,7 +211,7 @@ fn set_open(router: &mut Router, cause: Cause, link: &Link, was: bool, is: bool)
     let (index, id, master) = (link.index, link.id, link.master);
     router.links.put(link);
     publish_link(router, index);
-    query::notify_port(router, cause, index);
+    query::notify_port(router, cause, libc::RTM_NEWLINK, index);
     if let Some(master) = master.filter(|_| state == DISABLED) {
         fdb::forget_learned(router, cause, master, Some(id), 0);
     }

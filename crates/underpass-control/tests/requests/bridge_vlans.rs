@@ -174,3 +174,24 @@ fn questions_about_one_link() {
     assert_eq!((errno(999, 1, &[]), errno(999, 1, &global)), (ENODEV, ENODEV));
     assert_eq!((errno(PORT, 2, &global), errno(PORT, 1, &[1])), (EINVAL, EINVAL));
 }
+
+/// Type and family of what members of `RTNLGRP_LINK` hear of `bridge vlan set vid 1 dev v1 neigh_suppress on`, and of
+/// `RTM_NEWVLAN` and `RTM_DELVLAN`.
+#[test]
+fn what_is_heard() {
+    let mut lab = lab();
+    lab.router.join(&mut lab.client, libc::RTNLGRP_LINK).unwrap();
+    lab.router.notifications().for_each(drop);
+    let mut heard = |kind: u16, index: u32, flags: u16, id: u16, more: &[(u16, &[u8])]| {
+        assert_eq!(vlan(&mut lab, kind, index, flags, id, more).0, 0);
+        let told = lab.router.notifications();
+        told.map(|told| (u16::from_ne_bytes([told.bytes[4], told.bytes[5]]), told.bytes[16]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(heard(NEW, PORT, 1 << 6, 1, &[(9, &[1])]), []);
+    assert_eq!(heard(NEW, PORT, 0, 7, &[]), [(libc::RTM_SETLINK, 7)]);
+    assert_eq!(heard(NEW, PORT, 0, 7, &[(9, &[1])]), []);
+    assert_eq!(heard(NEW, BRIDGE, 0, 9, &[]), [(libc::RTM_SETLINK, 7)]);
+    assert_eq!(heard(NEW, PORT, 1, 10, &[]), [(libc::RTM_SETLINK, 7)]);
+    assert_eq!(heard(DEL, PORT, 0, 7, &[]), [(libc::RTM_DELLINK, 7)]);
+}

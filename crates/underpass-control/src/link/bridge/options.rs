@@ -6,11 +6,11 @@ use underpass_netlink::bridge::FORWARDING;
 use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Validate, policy};
 
 use super::super::Link;
-use super::super::change::change_link;
-use super::fdb;
-use super::query::{PVID, RANGE_BEGIN, RANGE_END, UNTAGGED};
+use super::super::publish::publish_link;
+use super::query::{PVID, RANGE_BEGIN, RANGE_END, UNTAGGED, notify_port};
 use super::request::vlans;
 use super::vlans::{Options, Vlans};
+use super::{fdb, follow};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::request::word;
@@ -187,11 +187,21 @@ fn apply(
     if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
         result = set_options(vlans, asked, bridge.is_some());
     }
+    let are_others = !ids_of(&old).eq(ids_of(&link));
     put(router, cause, &old, link);
+    if are_others {
+        let kind = if deletes { libc::RTM_DELLINK } else { libc::RTM_SETLINK };
+        notify_port(router, cause, kind, index);
+    }
     if let Some(bridge) = bridge {
         gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(old.id), vlan));
     }
     result
+}
+
+/// The VLANs of a bridge or a port, and their tags.
+fn ids_of(link: &Link) -> impl Iterator<Item = (u16, bool, bool)> {
+    vlans_of(link).into_iter().flat_map(Vlans::iter)
 }
 
 /// Adds the VLANs to a bridge or a port, or deletes them; those that are gone.
@@ -232,12 +242,14 @@ fn set_options(vlans: &mut Vlans, asked: &Asked<'_>, is_port: bool) -> Result<()
     Ok(())
 }
 
-/// Gives a bridge or a port other VLANs.
+/// Gives a bridge or a port other VLANs. Those who listen to links hear of which these are, not of what they are besides.
 fn put(router: &mut Router, cause: Cause, old: &Link, new: Link) {
     if *old == new {
         return;
     }
-    change_link(router, cause, new);
+    router.links.put(new.clone());
+    publish_link(router, new.index);
+    follow(router, cause, old, &new);
 }
 
 /// A dump of VLANs of bridges and their ports, after the last link.

@@ -101,11 +101,11 @@ fn write_vlans(reply: &mut Reply<'_>, vlans: &Vlans, compressed: bool) {
     }
 }
 
-/// Tells listeners what a port, or a bridge, is to a bridge now. Linux: `br_ifinfo_notify`.
-pub(super) fn notify_port(router: &mut Router, cause: Cause, index: u32) {
+/// Tells listeners what a port, or a bridge, is to a bridge now, by a message of this type. Linux: `br_ifinfo_notify`.
+pub(super) fn notify_port(router: &mut Router, cause: Cause, kind: u16, index: u32) {
     let Some(link) = router.links.get(index) else { return };
     let above = Above::of(router, link);
-    router.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_NEWLINK, 0, |reply| {
+    router.events.notify(cause, libc::RTNLGRP_LINK, kind, 0, |reply| {
         write(reply, link, &above, RANGES);
     });
 }
