@@ -294,31 +294,63 @@ case(
     TAGGED,
     newer=True,
 )
-case(
-    "suppress-vrf",
-    "The bridge is in a VRF, whose addresses are the router's own.",
-    [
-        "ip link add vrf9 type vrf table 9",
-        "ip link set vrf9 up",
-        "ip addr add 10.1.0.50/32 dev vrf9",
-        "ip addr add 2001:db8:11::50/128 dev vrf9 nodad",
-        "ip link add d0 type dummy",
-        "ip link set d0 up",
-        "ip addr add 10.1.0.51/32 dev d0",
-        "ip addr add 2001:db8:11::51/128 dev d0 nodad",
-        "ip link add d1 type dummy",
-        "ip link set d1 master vrf9",
-        "ip link set d1 up",
-        "ip addr add 10.1.0.52/32 dev d1",
-        "ip addr add 2001:db8:11::52/128 dev d1 nodad",
-    ]
-    + bridge(after=["ip link set tun0 master vrf9"] + neighbours() + STATIC + ["ip addr add 10.1.0.53 peer 10.3.0.53/32 dev tun0"] + PORT_OF_ALL),
+IN_VRF = [
+    "ip link add vrf9 type vrf table 9",
+    "ip link set vrf9 up",
+    "ip addr add 10.1.0.50/32 dev vrf9",
+    "ip addr add 2001:db8:11::50/128 dev vrf9 nodad",
+    "ip link add d0 type dummy",
+    "ip link set d0 up",
+    "ip addr add 10.1.0.51/32 dev d0",
+    "ip addr add 2001:db8:11::51/128 dev d0 nodad",
+    "ip link add d1 type dummy",
+    "ip link set d1 master vrf9",
+    "ip link set d1 up",
+    "ip addr add 10.1.0.52/32 dev d1",
+    "ip addr add 2001:db8:11::52/128 dev d1 nodad",
+]
+BRIDGE_IN_VRF = ["ip link set tun0 master vrf9"] + neighbours() + STATIC + ["ip addr add 10.1.0.53 peer 10.3.0.53/32 dev tun0"]
+FOR_VRF = (
     [(f"{what} for {n}", made(n)) for what, made in [("ARP", arp), ("ND", ns)] for n in (BEHIND, OWN)]
     + [(f"ARP for {n}", arp(f"10.1.0.{n}")) for n in (50, 51, 52, 53)]
     + [(f"ND for {n}", ns(f"2001:db8:11::{n}")) for n in (50, 51, 52)]
     + [("ND to the address 50", ns("2001:db8:11::50", dst=MAC, pdst="2001:db8:11::50"))]
     + [("ND to the router's address", ns(OWN, dst=MAC, pdst=OWN))]
-    + [("ARP for the subnet", arp("10.1.0.0")), ("ARP for all of it", arp("10.1.0.255"))],
+    + [("ARP for the subnet", arp("10.1.0.0")), ("ARP for all of it", arp("10.1.0.255"))]
+)
+case(
+    "suppress-vrf",
+    "The bridge is in a VRF, whose addresses are the router's own.",
+    IN_VRF + bridge(after=BRIDGE_IN_VRF + PORT_OF_ALL),
+    FOR_VRF,
+)
+case(
+    "suppress-first",
+    "The same of a bridge that suppresses requests before links and addresses come, move and go.",
+    bridge(
+        after=PORT_OF_ALL
+        + IN_VRF
+        + BRIDGE_IN_VRF
+        + [
+            "ip addr add 10.1.0.54/32 dev vrf9",
+            "ip addr del 10.1.0.54/32 dev vrf9",
+            "ip addr add 2001:db8:11::54/128 dev d1 nodad",
+            "ip addr del 2001:db8:11::54/128 dev d1",
+            "ip link add d2 type dummy",
+            "ip link set d2 up",
+            "ip link set d2 master vrf9",
+            "ip addr add 2001:db8:11::55/128 dev d2 nodad",
+            "ip link add d3 type dummy",
+            "ip link set d3 up",
+            "ip link set d3 master vrf9",
+            "ip addr add 2001:db8:11::56/128 dev d3 nodad",
+            "ip link set d3 nomaster",
+            "ip addr add 2001:db8:11::56/128 dev d3 nodad",
+            "ip link set d2 down",
+            "ip addr add 10.1.0.57/32 dev vrf9",
+        ]
+    ),
+    FOR_VRF + [(f"ARP for {n}", arp(f"10.1.0.{n}")) for n in (54, 57)] + [(f"ND for {n}", ns(f"2001:db8:11::{n}")) for n in (54, 55, 56)],
 )
 TENANT = [
     "ip addr add 198.51.100.1/24 dev p1",
