@@ -485,11 +485,15 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
         assert!(wanted.iter().all(|frame| !kept.contains(frame)));
     }
     // Now that the device is given back, the kernel forwards: this, and nothing that came before.
-    let forwarded = line.b.start(|| {
+    let (ready, listens) = std::sync::mpsc::channel();
+    let forwarded = line.b.start(move || {
         let raw = Raw::open("b0");
+        ready.send(()).unwrap();
         std::iter::from_fn(|| raw.receive()).filter(|frame| frame[12..14] == [8, 0]).collect::<Vec<_>>()
     });
-    std::thread::sleep(Duration::from_millis(100));
+    listens.recv().unwrap();
+    // The program may see packets for a moment longer.
+    std::thread::sleep(Duration::from_millis(300));
     line.a.run(|| Raw::open("a0").send(&ip4([10, 9, 9, 9])));
     assert_eq!(forwarded.recv().unwrap().len(), 1);
     let before = received(&line.b, "b0").0;
