@@ -62,8 +62,8 @@ const ONLY: [(u16, u8, &str); 2] = [
 /// `struct br_vlan_msg`.
 const HEADER: usize = 8;
 
-/// What an entry of a request asks for.
-struct Asked<'a> {
+/// An entry of a request, read.
+struct Requested<'a> {
     flags: u16,
     first: u16,
     last: u16,
@@ -79,10 +79,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if link.bridge.is_none() && link.bridge_port.is_none() {
         return Err(RequestError::new(EINVAL, "bridge: The device is not a valid bridge or bridge port"));
     }
-    let (mut asked, mut refused) = (Vec::new(), None);
+    let (mut requested, mut refused) = (Vec::new(), None);
     for entry in request.message.attributes(HEADER) {
         match read(link, &entry, deletes) {
-            Ok(one) => asked.push(one),
+            Ok(one) => requested.push(one),
             Err(error) => {
                 refused = Some(error);
                 break;
@@ -93,10 +93,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if let Some(lacks) = refused.take_if(|error| error.errno == EOPNOTSUPP) {
         return Err(lacks);
     }
-    if asked.is_empty() && refused.is_none() {
+    if requested.is_empty() && refused.is_none() {
         return Err(RequestError::new(EINVAL, "bridge: No vlans found to process"));
     }
-    for one in &asked {
+    for one in &requested {
         apply(router, Cause::from(request), index, one, deletes)?;
     }
     refused.map_or(Ok(Outcome::Done), Err)
@@ -104,7 +104,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
 
 /// Reads an entry, and refuses what this router lacks. Linux: `br_vlan_rtm_process_one`,
 /// `br_vlan_rtm_process_global_options`.
-fn read<'a>(link: &Link, entry: &Attribute<'a>, deletes: bool) -> Result<Asked<'a>, RequestError> {
+fn read<'a>(link: &Link, entry: &Attribute<'a>, deletes: bool) -> Result<Requested<'a>, RequestError> {
     let invalid = |text| RequestError::new(EINVAL, text);
     if entry.kind == GLOBAL_OPTIONS {
         if deletes {
@@ -141,7 +141,7 @@ fn read<'a>(link: &Link, entry: &Attribute<'a>, deletes: bool) -> Result<Asked<'
     if !deletes {
         check_options(&attributes)?;
     }
-    Ok(Asked { flags, first, last, attributes })
+    Ok(Requested { flags, first, last, attributes })
 }
 
 /// Refuses what this router has no other value of, or not at all.
@@ -167,25 +167,26 @@ fn apply(
     router: &mut Router,
     cause: Cause,
     index: u32,
-    asked: &Asked<'_>,
+    requested: &Requested<'_>,
     deletes: bool,
 ) -> Result<(), RequestError> {
     let Some(old) = router.links.get(index).cloned() else { return Ok(()) };
     let bridge = old.master.filter(|_| old.bridge_port.is_some());
     let mut link = old.clone();
     let mut gone = Vec::new();
-    if deletes || asked.flags & ONLY_OPTIONS == 0 {
-        gone = change_vlans(&mut link, asked, deletes);
-        let master = bridge.filter(|_| asked.flags & MASTER != 0).and_then(|bridge| router.links.get(bridge));
+    if deletes || requested.flags & ONLY_OPTIONS == 0 {
+        gone = change_vlans(&mut link, requested, deletes);
+        let master =
+            bridge.filter(|_| requested.flags & MASTER != 0).and_then(|bridge| router.links.get(bridge));
         if let Some(old) = master.cloned() {
             let mut link = old.clone();
-            change_vlans(&mut link, asked, deletes);
+            change_vlans(&mut link, requested, deletes);
             put(router, cause, &old, link);
         }
     }
     let mut result = Ok(());
     if let Some(vlans) = vlans(&mut link).filter(|_| !deletes) {
-        result = set_options(vlans, asked, bridge.is_some());
+        result = set_options(vlans, requested, bridge.is_some());
     }
     let are_others = !ids_of(&old).eq(ids_of(&link));
     put(router, cause, &old, link);
@@ -205,12 +206,12 @@ fn ids_of(link: &Link) -> impl Iterator<Item = (u16, bool, bool)> {
 }
 
 /// Adds the VLANs to a bridge or a port, or deletes them; those that are gone.
-fn change_vlans(link: &mut Link, asked: &Asked<'_>, deletes: bool) -> Vec<u16> {
+fn change_vlans(link: &mut Link, requested: &Requested<'_>, deletes: bool) -> Vec<u16> {
     let mut gone = Vec::new();
     let Some(vlans) = vlans(link) else { return gone };
-    for id in asked.first..=asked.last {
+    for id in requested.first..=requested.last {
         if !deletes {
-            vlans.add(id, asked.flags & PVID != 0, asked.flags & UNTAGGED != 0);
+            vlans.add(id, requested.flags & PVID != 0, requested.flags & UNTAGGED != 0);
         } else if vlans.has(id) {
             vlans.remove(id);
             gone.push(id);
@@ -220,19 +221,19 @@ fn change_vlans(link: &mut Link, asked: &Asked<'_>, deletes: bool) -> Vec<u16> {
 }
 
 /// Those before the first for which it cannot be done have them then. Linux: `br_vlan_process_options`.
-fn set_options(vlans: &mut Vlans, asked: &Asked<'_>, is_port: bool) -> Result<(), RequestError> {
+fn set_options(vlans: &mut Vlans, requested: &Requested<'_>, is_port: bool) -> Result<(), RequestError> {
     for (id, text) in [
-        (asked.first, "bridge: Vlan range start doesn't exist, can't process options"),
-        (asked.last, "bridge: Vlan range end doesn't exist, can't process options"),
+        (requested.first, "bridge: Vlan range start doesn't exist, can't process options"),
+        (requested.last, "bridge: Vlan range end doesn't exist, can't process options"),
     ] {
         if !vlans.has(id) {
             return Err(RequestError::new(ENOENT, text));
         }
     }
-    for id in asked.first..=asked.last {
+    for id in requested.first..=requested.last {
         let missing = RequestError::new(ENOENT, "bridge: Vlan in range doesn't exist, can't process options");
         let options = vlans.options_mut(id).ok_or(missing)?;
-        if let Some(on) = asked.attributes.get(NEIGH_SUPPRESS) {
+        if let Some(on) = requested.attributes.get(NEIGH_SUPPRESS) {
             if !is_port {
                 return Err(RequestError::new(EINVAL, "bridge: Can't set neigh_suppress for non-port vlans"));
             }
