@@ -210,42 +210,45 @@ def out_of_dx2(case, facts, difference, here):
     return difference.kind.startswith("shows tc -s: ") and len(more[0]) == len(more[1]) and all(abs(a - b) <= len(came) for a, b in zip(*more))
 
 
-@purpose("Filters see what is in a frame that comes out of End.DX2")
-def out_of_dx2_into_tunnel(case, facts, difference, here):
-    # And so a filter sends it into a tunnel of IP packets without its Ethernet header.
-    a, b = pair(difference)
-    ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
-    into = any(re.search(rf"filter add dev {port} egress .*mirred egress (mirror|redirect) dev tun\d", line) for port in ports for line in facts.lines)
-    if a is None or not into:
-        return False
+def filters_behind_dx2(facts, action):
+    """Whether a filter at the egress of a port does this to which an End.DX2 sends."""
+    ports = {match[1] for said in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", said))}
+    return any(re.search(rf"filter add dev {port} egress .*{action}", line) for port in ports for line in facts.lines)
+
+
+def out_of_dx2(facts, difference):
+    """The frames in what has come in for an End.DX2."""
     for _, frame in difference.more.get("inputs") or []:
         layers = describe.layers(bytes.fromhex(frame))
         to_sid = any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)
         header = next((values["dst"] + values["src"] for name, values in layers[1:] if name == "eth"), None)
         if to_sid and header and header in frame[28:]:
-            inside = bytes.fromhex(frame[frame.index(header, 28) :])
-            # Or not at all, where what it compares is at another place.
-            if (a == inside or len(a) == len(b) + 14 and a.endswith(inside)) and b.endswith(inside[14:]) and not b.endswith(inside):
-                return True
-    return False
+            yield bytes.fromhex(frame[frame.index(header, 28) :])
+
+
+@purpose("Filters see what is in a frame that comes out of End.DX2")
+def out_of_dx2_into_tunnel(case, facts, difference, here):
+    # And so a filter sends it into a tunnel of IP packets without its Ethernet header. Or not at all, where what it compares is at
+    # another place.
+    a, b = pair(difference)
+    if a is None or not filters_behind_dx2(facts, r"mirred egress (mirror|redirect) dev tun\d"):
+        return False
+    return any(
+        (a == inside or len(a) == len(b) + 14 and a.endswith(inside)) and b.endswith(inside[14:]) and not b.endswith(inside)
+        for inside in out_of_dx2(facts, difference)
+    )
 
 
 @purpose("Filters see what is in a frame that comes out of End.DX2")
 def label_before_frame(case, facts, difference, here):
     # And puts a label before its Ethernet header, not behind it.
     a, b = pair(difference)
-    ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
-    if a is None or not any(re.search(rf"filter add dev {port} egress .*action mpls push ", line) for port in ports for line in facts.lines):
+    if a is None or not filters_behind_dx2(facts, "action mpls push "):
         return False
-    for _, frame in difference.more.get("inputs") or []:
-        layers = describe.layers(bytes.fromhex(frame))
-        to_sid = any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)
-        header = next((values["dst"] + values["src"] for name, values in layers[1:] if name == "eth"), None)
-        if to_sid and header and header in frame[28:]:
-            inside = bytes.fromhex(frame[frame.index(header, 28) :])
-            before, own = a[: -len(inside)], b[: 14 - len(inside)]
-            if a.endswith(inside) and b.endswith(inside[14:]) and not b.endswith(inside) and len(before) >= 4 and before[-4:] == own[-4:]:
-                return True
+    for inside in out_of_dx2(facts, difference):
+        before, own = a[: -len(inside)], b[: 14 - len(inside)]
+        if a.endswith(inside) and b.endswith(inside[14:]) and not b.endswith(inside) and len(before) >= 4 and before[-4:] == own[-4:]:
+            return True
     return False
 
 
