@@ -85,11 +85,13 @@ impl Events {
         }
     }
 
-    /// Whether anybody would hear of a change.
+    /// Whether anybody would hear of a change from here.
     pub fn heard(&self, cause: Cause, group: u32) -> bool {
-        if self.beside_kernel && !OWN_GROUPS.contains(&group) {
-            return false;
-        }
+        let kernels = self.beside_kernel && !OWN_GROUPS.contains(&group);
+        !kernels && self.has_members(cause, group)
+    }
+
+    fn has_members(&self, cause: Cause, group: u32) -> bool {
         cause.echo || self.members.get(group as usize).is_some_and(|&members| members > 0)
     }
 
@@ -102,7 +104,21 @@ impl Events {
         flags: u16,
         write: impl FnOnce(&mut Reply<'_>),
     ) {
-        if !self.heard(cause, group) {
+        if self.heard(cause, group) {
+            self.notify_own(cause, group, kind, flags, write);
+        }
+    }
+
+    /// The same of what the kernel beside the router does not know, whoever tells that group of all else.
+    pub fn notify_own(
+        &mut self,
+        cause: Cause,
+        group: u32,
+        kind: u16,
+        flags: u16,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) {
+        if !self.has_members(cause, group) {
             return;
         }
         let mut bytes = Vec::new();

@@ -45,10 +45,10 @@ pub struct VlanDevice {
     pub id: u16,
 }
 
-/// Whether filters or qdiscs of the router look at the packets of a link.
+/// Whether filters, qdiscs or bridges of the router look at the packets of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Hooked {
-    /// At those that come in.
+    /// At those that come in: also a bridge.
     pub ingress: bool,
     /// At those that leave.
     pub egress: bool,

@@ -18,6 +18,8 @@ pub enum Device {
     Tunnel(tunnel::Kind),
     /// `vlan`: the host's door to a VLAN of another link.
     Vlan,
+    /// `bridge`: the host's door to a bridge.
+    Bridge,
 }
 
 impl Device {
@@ -28,6 +30,7 @@ impl Device {
             Self::Dummy => "dummy",
             Self::Tunnel(kind) => kind.name(),
             Self::Vlan => "vlan",
+            Self::Bridge => "bridge",
         }
     }
 }

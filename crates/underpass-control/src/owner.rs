@@ -2,13 +2,14 @@
 //! are shown.
 //!
 //! The router's own are the routes with an encapsulation, the next-hop objects with one and the routes and
-//! groups that use these, the VRFs and dummies that it makes and what is enslaved to them, the source of
+//! groups that use these, the VRFs, dummies and bridges that it makes and what is enslaved to them, the source of
 //! encapsulations, and the traffic control of the links that its packets go by. All else is the kernel's.
 
 use std::borrow::Cow;
 
-use underpass_netlink::Message;
+use underpass_netlink::{Attribute, Message};
 
+use crate::link::bridge::options::{RTM_DELVLAN, RTM_GETVLAN, RTM_NEWVLAN};
 use crate::netconf::RTM_GETNETCONF;
 use crate::route::get::finds_own;
 use crate::route::mpls::AF_MPLS;
@@ -47,11 +48,18 @@ pub fn owner(router: &Router, protocol: Protocol, message: &Message<'_>) -> Owne
     let request = Request { message: *message, port: 0, strict: false };
     let is_of_bridges = i32::from(request.family()) == libc::AF_BRIDGE;
     match message.kind {
+        libc::RTM_SETLINK | libc::RTM_DELLINK | RTM_NEWVLAN | RTM_DELVLAN if is_of_bridges => {
+            router_if(is_about_own_bridge(router, message))
+        }
+        RTM_GETVLAN if named(router, message).is_some() => router_if(is_about_own_bridge(router, message)),
+        libc::RTM_GETLINK | RTM_GETVLAN if is_of_bridges && request.dump() => Owner::Both,
         libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
             router_if(link::is_own(router, &request))
         }
         libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(router, &request)),
-        libc::RTM_GETNEIGH if is_of_bridges && request.dump() => Owner::Both,
+        libc::RTM_GETNEIGH if is_of_bridges && request.dump() && !is_about_own_station(router, message) => {
+            Owner::Both
+        }
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH | libc::RTM_GETNEIGH if is_of_bridges => {
             router_if(is_about_own_station(router, message))
         }
@@ -91,24 +99,55 @@ fn route_owner(router: &Router, request: &Request<'_>) -> Owner {
     }
 }
 
+/// The link that a message names in its header, after a family: `struct ifinfomsg`, `struct br_vlan_msg`, `struct ndmsg`.
+fn named<'r>(router: &'r Router, message: &Message<'_>) -> Option<&'r link::Link> {
+    let index = message.body().get(4..8)?.first_chunk()?;
+    router.links.get(u32::from_ne_bytes(*index))
+}
+
+/// Whether a message is about a bridge of the router's, or a port of one.
+fn is_about_own_bridge(router: &Router, message: &Message<'_>) -> bool {
+    named(router, message).is_some_and(|link| link.bridge.is_some() || link.bridge_port.is_some())
+}
+
 /// Whether a message is about a station of a VXLAN of the router's.
+fn is_about_end(router: &Router, message: &Message<'_>) -> bool {
+    let [family, flags] = [0, 10].map(|at| message.body().get(at).copied().unwrap_or(0));
+    let of_device = i32::from(family) == libc::AF_BRIDGE && flags & libc::NTF_SELF != 0;
+    of_device && named(router, message).is_some_and(link::Link::has_ends)
+}
+
+/// The same, or of a bridge of the router's.
 fn is_about_own_station(router: &Router, message: &Message<'_>) -> bool {
     // `struct ndmsg`: a family, an index, a state and flags.
-    match message.body().first_chunk() {
-        Some([family, _, _, _, a, b, c, d, _, _, flags, _]) if i32::from(*family) == libc::AF_BRIDGE => {
-            let link = router.links.get(u32::from_ne_bytes([*a, *b, *c, *d]));
-            flags & libc::NTF_SELF != 0 && link.is_some_and(link::Link::has_ends)
-        }
-        _ => false,
+    const LENGTH: usize = 12;
+    const FLAGS: usize = 10;
+    let Some(header) = message.body().first_chunk::<LENGTH>() else { return false };
+    if i32::from(header[0]) != libc::AF_BRIDGE {
+        return false;
     }
+    let is_of = |flag: u8| header[FLAGS] & flag != 0;
+    let master = message.attributes(LENGTH).find(|attribute| attribute.kind == libc::NDA_MASTER);
+    let is_bridge = |index: Attribute<'_>| index.value.len() == 4 && is_own_bridge(router, index.u32());
+    master.is_some_and(is_bridge)
+        || named(router, message).is_some_and(|link| {
+            is_about_end(router, message)
+                || is_of(libc::NTF_MASTER) && link.bridge_port.is_some()
+                || link.bridge.is_some()
+        })
+}
+
+fn is_own_bridge(router: &Router, index: u32) -> bool {
+    router.links.get(index).is_some_and(|link| link.bridge.is_some())
 }
 
 /// Whether a message that nobody waits for, one of a dump or a notification, is about a device that stands for another one.
 fn is_about_stand_in(router: &Router, message: &Message<'_>) -> bool {
-    // `struct ifinfomsg`, `struct ifaddrmsg` and `struct tcmsg` have the index at the same place.
+    // `struct ifinfomsg`, `struct ifaddrmsg`, `struct ndmsg` and `struct tcmsg` have the index at the same place.
     const INDEX: std::ops::Range<usize> = 4..8;
     let about_links =
         matches!(message.kind, libc::RTM_NEWLINK | libc::RTM_DELLINK | libc::RTM_NEWADDR | libc::RTM_DELADDR)
+            || matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH)
             || tc::is_about(message.kind);
     let unasked = i32::from(message.flags) & libc::NLM_F_MULTI != 0 || message.sequence == 0;
     let index = message.body().get(INDEX).and_then(|index| index.first_chunk());
@@ -138,7 +177,7 @@ pub fn translate<'a>(router: &Router, message: &Message<'a>) -> Option<Cow<'a, [
             None => keep,
         },
         // The device that the kernel has for a VXLAN knows no stations.
-        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => keep.filter(|_| !is_about_own_station(router, message)),
+        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => keep.filter(|_| !is_about_end(router, message)),
         kind if tc::is_about(kind) => keep.filter(|_| !hides_control(router, message)),
         _ => keep,
     }

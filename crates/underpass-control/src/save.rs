@@ -122,7 +122,12 @@ impl<'a> Save<'a> {
     /// Whether what there is on a link is saved, which beside a kernel is also what the kernel takes away when the link is
     /// put into a VRF of the router's again: IPv6 addresses, routes, neighbours.
     pub fn keeps_on(&self, link: u32) -> bool {
-        self.keeps(link) || self.router.live.as_ref().is_some_and(|live| live.devices.master(link).is_some())
+        self.keeps(link) || self.router.live.as_ref().is_some_and(|live| live.devices.vrf(link).is_some())
+    }
+
+    /// Whether what a link is to a bridge is saved: beside a kernel of the ports of the router's bridges, whoever's they are.
+    pub fn keeps_in_bridge(&self, link: &crate::Link) -> bool {
+        self.keeps(link.index) || link.bridge_port.is_some()
     }
 
     /// The name of a link, for a word.

@@ -17,7 +17,6 @@ use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::link::bridge::stations::Stations;
-use crate::link::devices::Devices;
 use crate::link::tunnel::Tunnels;
 use crate::link::{Link, LinkKind, Links};
 use crate::live::{DUMMY, Hooked, Live, Unseen, VlanDevice};
@@ -185,11 +184,10 @@ impl Router {
         self.links.vrf_of(link).map_or(0, |vrf| vrf.index)
     }
 
-    /// Whether any link is enslaved to a VRF that this router has made, or there is one.
+    /// Whether there is a VRF that this router has made.
     pub(crate) fn has_own_slaves(&self) -> bool {
         let vrf = |device: &Device| matches!(device, Device::Vrf { .. });
-        let has = |devices: &Devices| !devices.masters.is_empty() || devices.made.values().any(vrf);
-        self.live.as_ref().is_some_and(|live| has(&live.devices))
+        self.live.as_ref().is_some_and(|live| live.devices.made.values().any(vrf))
     }
 
     /// The devices that the router stands behind.
@@ -273,6 +271,13 @@ impl Router {
     /// Takes requests for what Linux has no numbers for, from now on.
     pub fn allow_experimental(&mut self) {
         self.experimental = true;
+    }
+
+    /// Has a router beside a kernel make bridges itself, as it does anyway where the kernel has none.
+    pub fn make_bridges(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.devices.bridges_are_kernels = Some(false);
+        }
     }
 
     /// Offers programs to the requests that follow, until the next call.

@@ -10,6 +10,7 @@ mod netlink;
 pub mod packet;
 pub mod pcap;
 pub mod pcapng;
+pub mod promiscuous;
 mod sys;
 pub mod tun;
 mod vnet;

@@ -314,6 +314,11 @@ impl Device {
         }
     }
 
+    /// Whether AF_XDP would lose VLAN tags of what comes in: it does not say which ones the driver has taken off.
+    pub fn loses_tags(&self) -> bool {
+        self.driver.starts_with("xdp") && !sys::tags_are_in_frames(&self.name)
+    }
+
     /// Whether the kernel gets all frames of the device too, as there is no BPF that takes them from it: it must
     /// be kept from forwarding them by other means.
     pub fn kernel_gets_all(&self) -> bool {

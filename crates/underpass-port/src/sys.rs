@@ -182,6 +182,24 @@ pub(crate) fn driver_of(name: &str) -> String {
     let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
     String::from_utf8_lossy(info.driver.get(..end).unwrap_or_default()).into_owned()
 }
+
+/// Whether the VLAN tags of what a device receives are in the frames that XDP sees: its driver does not take them off, nor does
+/// the other end of a veth pair, of which the device does not say it.
+pub(crate) fn tags_are_in_frames(name: &str) -> bool {
+    /// `ETHTOOL_GFLAGS` and `ETH_FLAG_RXVLAN`: include/uapi/linux/ethtool.h.
+    const FLAGS: u32 = 0x25;
+    const TAKES_OFF: u32 = 1 << 8;
+    let mut flags = Value { command: FLAGS, value: 0 };
+    driver_of(name) != "veth" && ethtool(name, &mut flags).is_ok() && flags.value & TAKES_OFF == 0
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    value: u32,
+}
+
 /// How many processors the machine may have: above the largest number of one.
 pub(crate) fn processors() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -233,11 +251,5 @@ const RECEIVE: u32 = 0x2c;
 
 /// Sets one of them.
 fn offload(name: &str, command: u32, value: u32) -> io::Result<()> {
-    /// `struct ethtool_value`.
-    #[repr(C)]
-    struct Value {
-        command: u32,
-        value: u32,
-    }
     ethtool(name, &mut Value { command, value })
 }

@@ -65,6 +65,12 @@ pub struct Args {
     /// Packets that the router forwards do not pass these.
     #[arg(long, value_enum, value_name = "POLICY", default_value = "warn", conflicts_with = "offline")]
     kernel_filters: FiltersPolicy,
+    /// Make bridges here and not in the kernel: frames between their ports do not pass the kernel
+    ///
+    /// It holds for `ip link add … type bridge` under `underpass exec` and in the configuration. Bridges that the kernel has
+    /// stay its own. Where the kernel has no bridges, those of the router are always its own.
+    #[arg(long, conflicts_with = "offline")]
+    own_bridges: bool,
     /// Serve Prometheus metrics and the web page at this address
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "offline")]
     metrics: Option<SocketAddr>,
@@ -214,6 +220,7 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
             FiltersPolicy::Warn => KernelFilters::Warn,
             FiltersPolicy::Leave => KernelFilters::Leave,
         },
+        own_bridges: args.own_bridges,
         metrics: args.metrics,
         socket: args.socket.clone(),
         group: args.socket_group.as_ref().map(group).transpose()?,
@@ -236,6 +243,7 @@ fn all(args: &Args, signals: &SigSet) -> anyhow::Result<()> {
         value("--fast-path", name_of(&args.fast_path)),
         value("--kernel-filters", name_of(&args.kernel_filters)),
         args.experimental.then(|| "--experimental".into()).into_iter().collect(),
+        args.own_bridges.then(|| "--own-bridges".into()).into_iter().collect(),
         value("--log", args.log.as_ref().and_then(name_of)),
         value("--socket-group", args.socket_group.clone()),
     ];

@@ -1,6 +1,7 @@
 //! Bridges and their ports: links that pass frames to each other. Linux: `net/bridge/br_if.c`, `br_stp.c`.
 
 mod answer;
+pub(super) mod beside;
 pub(super) mod compile;
 pub(super) mod device;
 pub(crate) mod fdb;
@@ -152,7 +153,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
                 && let Some(of_port) = &mut port.bridge_port
                 && of_port.vlans.replace_default(pvids[0], pvids[1])
             {
-                change_link(router, cause, port);
+                settle(router, cause, port);
             }
         }
         if selects {
@@ -224,6 +225,9 @@ fn select(router: &mut Router, cause: Cause, index: u32) {
         |link: &Link| link.bridge_port.as_ref().is_some_and(|port| port.settings.state == FORWARDING);
     let carrier = router.links.slaves(index).any(forwards);
     let Some(link) = router.links.get(index).filter(|link| link.carrier != carrier).cloned() else { return };
+    if router.live.is_some() {
+        return beside::settle(router, cause, Link { carrier, ..link });
+    }
     let [ups, downs] = link.carrier_changes;
     let carrier_changes = if carrier { [ups + 1, downs] } else { [ups, downs + 1] };
     router.links.put(Link { carrier_changes, ..link.clone() });
@@ -246,7 +250,15 @@ fn adjust(router: &mut Router, cause: Cause, index: u32) {
         }
     }
     new.bridge = Some(bridge);
-    change_link(router, cause, new);
+    settle(router, cause, new);
+}
+
+/// Makes a bridge or a port of one what `new` says.
+fn settle(router: &mut Router, cause: Cause, new: Link) {
+    match router.live.is_some() {
+        true => beside::settle(router, cause, new),
+        false => change_link(router, cause, new),
+    }
 }
 
 /// A bridge filters VLANs now, or does not any more: so do its ports.

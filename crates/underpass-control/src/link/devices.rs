@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use libc::{IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
 use underpass_netlink::tunnel;
 
+use super::bridge::device::Bridge;
 use super::vlan::device::Vlan;
 use super::{Link, Tunnel};
 use crate::Device;
@@ -46,9 +47,13 @@ pub(crate) struct Devices {
     pub tunnels: BTreeMap<u32, ProxiedTunnel>,
     /// What the VLAN devices among both are.
     pub vlans: BTreeMap<u32, Vlan>,
+    /// What the bridges are among those that the kernel has yet to report, and among those of before.
+    pub bridges: BTreeMap<u32, Bridge>,
     /// Whether the kernel makes VLAN devices itself, once that was asked.
     pub kernel_has_vlans: Option<bool>,
-    /// The VRF of each link that is enslaved to one of them.
+    /// Whether bridges are the kernel's, once that was asked.
+    pub bridges_are_kernels: Option<bool>,
+    /// The VRF or the bridge of each link that is enslaved to one of them.
     pub masters: BTreeMap<u32, u32>,
     /// What the kernel has last reported of each link: the body of its message.
     pub reported: BTreeMap<u32, Box<[u8]>>,
@@ -67,9 +72,14 @@ impl Devices {
         self.tunnels.get(&index)
     }
 
-    /// The VRF of the router's that a link is enslaved to.
+    /// The VRF or the bridge of the router's that a link is enslaved to.
     pub fn master(&self, index: u32) -> Option<u32> {
         self.masters.get(&index).copied()
+    }
+
+    /// The VRF of the router's that a link is enslaved to.
+    pub fn vrf(&self, index: u32) -> Option<u32> {
+        self.master(index).filter(|master| matches!(self.get(*master), Some(Device::Vrf { .. })))
     }
 
     /// Keeps what the kernel reports of a link.
@@ -96,7 +106,7 @@ impl Devices {
         self.reported.remove(&index);
         self.kernels.remove(&index);
         self.masters.remove(&index);
-        self.masters.retain(|_, vrf| *vrf != index);
+        self.masters.retain(|_, master| *master != index);
         if let Some(device) = self.made.remove(&index) {
             self.gone.insert(index, device);
             if self.gone.len() > REMEMBERED {
@@ -104,6 +114,7 @@ impl Devices {
                 if let Some((index, _)) = forgotten {
                     self.tunnels.remove(&index);
                     self.vlans.remove(&index);
+                    self.bridges.remove(&index);
                 }
             }
         }

@@ -268,7 +268,7 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, above: &Above) {
 /// its routing.
 pub(crate) fn in_own_vrf(router: &Router, index: u32) -> bool {
     let Some(live) = &router.live else { return false };
-    live.devices.master(index).is_some() || matches!(live.devices.get(index), Some(Device::Vrf { .. }))
+    live.devices.vrf(index).is_some() || matches!(live.devices.get(index), Some(Device::Vrf { .. }))
 }
 
 /// What went through a link.

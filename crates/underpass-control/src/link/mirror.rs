@@ -8,7 +8,7 @@ use super::change::add_link;
 use super::encode::{IFLA_VRF_TABLE, in_own_vrf};
 use super::publish::publish_link;
 use super::tunnel::publish::unpublish_tunnel;
-use super::{Link, LinkKind, vlan};
+use super::{Link, LinkKind, bridge, vlan};
 use crate::address::kernel_routes::refresh_routes;
 use crate::address::publish::forget_addresses;
 use crate::events::Cause;
@@ -104,11 +104,15 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         Some(Device::Dummy) => LinkKind::Dummy,
         Some(Device::Tunnel(kind)) => LinkKind::Tunnel(kind),
         Some(Device::Vlan) => LinkKind::Vlan,
+        Some(Device::Bridge) => LinkKind::Bridge,
         None => kind_of(&attributes, flags)?,
     };
-    let vrf = devices.and_then(|devices| devices.master(index));
+    let own_master = devices.and_then(|devices| devices.master(index));
     let own_vlan = devices.and_then(|devices| devices.vlans.get(&index)).filter(|_| kind == LinkKind::Vlan);
     let own_vlan = own_vlan.cloned().map(Box::new);
+    let own_bridge =
+        devices.and_then(|devices| devices.bridges.get(&index)).filter(|_| kind == LinkKind::Bridge);
+    let own_bridge = own_bridge.cloned().map(Box::new);
     let tunnel = devices.and_then(|devices| devices.tunnel(index));
     let flags = tunnel.map_or(flags, |made| made.flags(flags));
     let tunnel = tunnel.map(|made| Box::new(made.tunnel.clone()));
@@ -125,10 +129,11 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         broadcast: mac(libc::IFLA_BROADCAST),
         mtu: number(libc::IFLA_MTU).unwrap_or(base.mtu),
         tx_queue_len: number(libc::IFLA_TXQLEN).unwrap_or(base.tx_queue_len),
-        master: vrf.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
+        master: own_master.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
         group: number(libc::IFLA_GROUP).unwrap_or(0),
         tunnel,
         vlan: own_vlan,
+        bridge: base.bridge.clone().or(own_bridge),
         // Its queue is the router's.
         activated: base.activated
             || flags & IFF_UP as u32 != 0 && devices.is_some_and(|devices| devices.get(index).is_some()),
@@ -139,7 +144,13 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
             // A name that moved from a link that is gone, whose end was not told yet.
             let holder = router.links.named(&link.name).map(|holder| holder.index);
             holder.into_iter().for_each(|holder| unmirror_link(router, holder));
-            add_link(router, Cause::default(), link);
+            // A port of a bridge of the router's becomes one when it is there.
+            let master = link.master.filter(|master| bridge::bridge_of(router, Some(*master)).is_some());
+            let alone = Link { master: link.master.filter(|_| master.is_none()), ..link };
+            add_link(router, Cause::default(), alone);
+            if let Some(link) = router.links.get(index).filter(|_| master.is_some()).cloned() {
+                change_mirrored_link(router, &link, Link { master, ..link.clone() });
+            }
             names_changed(router);
         }
         Some(old) if old != link => change_mirrored_link(router, &old, link),
@@ -148,7 +159,8 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
     Ok(())
 }
 
-pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
+pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, mut new: Link) {
+    bridge::enslave(router, old, &mut new);
     let (index, up, now) = (new.index, new.up(), new.clone());
     let renamed = old.name != new.name;
     let forwards = |link: &Link| {
@@ -161,6 +173,7 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
             link.kind,
             (link.attached, link.sink),
             (link.tunnel.clone(), link.vlan.clone()),
+            (link.bridge.clone(), link.bridge_port.clone()),
         )
     };
     let role = |link: &Link| (link.master, link.kind, link.attached, link.sink, link.tunnel.clone());
@@ -190,7 +203,9 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, new: Link) {
     if renamed {
         names_changed(router);
     }
+    bridge::publish::publish_moved(router, old, &now);
     vlan::beside::follow(router, old, &now);
+    bridge::follow(router, Cause::default(), old, &now);
 }
 
 /// A link has another master, or has become or ceased to be a VRF.
@@ -208,6 +223,9 @@ fn link_moved(router: &mut Router, index: u32) {
 pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     let Some(link) = router.links.get(index).cloned() else { return };
     vlan::beside::delete_above(router, index);
+    if link.bridge_port.is_some() {
+        change_mirrored_link(router, &link, Link { master: None, ..link.clone() });
+    }
     let slaves: Vec<Link> = router.links.slaves(index).cloned().collect();
     for slave in slaves {
         change_mirrored_link(router, &slave.clone(), Link { master: None, ..slave });
@@ -224,13 +242,16 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     last_ipv4_gone(router, index);
     if let Some(live) = &mut router.live {
         live.devices.forget(index);
+        live.devices.bridges.extend(link.bridge.as_deref().map(|bridge| (index, bridge.clone())));
         live.advertised.forget(index);
     }
     unpublish_tunnel(router, index);
     router.forget_link_of_host(index);
     router.links.remove(index);
     vlan::publish_lower(router, &link);
+    bridge::publish::publish_around(router, &link);
     router.engine.remove_link(link.id);
+    router.stations.remove(&index);
     router.sysctls.forget(index);
     forget_labels_of(router, index);
     forget_traffic_control(router, index);

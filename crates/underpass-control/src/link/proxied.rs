@@ -1,16 +1,18 @@
-//! Proxied devices: VRFs, dummies and tunnels beside a kernel that has none of them. Each is a device of the kernel's
+//! Proxied devices: VRFs, dummies, tunnels and bridges of the router's beside a kernel. Each is a device of the kernel's
 //! that the router has made and speaks for. The kernel does not know which links are enslaved to them; the router does.
 
-use libc::{IFF_UP, RTM_NEWLINK, RTM_SETLINK};
-use netlink_packet_core::NLA_F_NESTED;
+use libc::{EOPNOTSUPP, IFF_UP, RTM_NEWLINK, RTM_SETLINK};
+use netlink_packet_core::{NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Reply, RequestError, tunnel};
 
 use super::devices::ProxiedTunnel;
 use super::encode::IFLA_INET6_ADDR_GEN_MODE;
 use super::mirror::{change_mirrored_link, unmirror_link};
+use super::rewrite::notify_reported;
 use super::{Link, LinkKind};
 use crate::dump::Outcome;
+use crate::events::Cause;
 use crate::request::word;
 use crate::route::mirror::unpark_routes;
 use crate::{Device, Request, Router};
@@ -18,9 +20,27 @@ use crate::{Device, Request, Router};
 /// Length of a `struct ifinfomsg`.
 pub(super) const HEADER: usize = 16;
 
-/// Whether the router makes devices of this kind.
+/// Whether the router makes devices of this kind, or says who does.
 pub(crate) fn is_made(kind: &str) -> bool {
-    matches!(kind, "vrf" | "dummy" | "vlan") || tunnel::Kind::named(kind).is_some()
+    matches!(kind, "vrf" | "dummy" | "vlan" | "bridge") || tunnel::Kind::named(kind).is_some()
+}
+
+/// Whether the kernel has devices of a kind. `write` writes what makes a request for one that it refuses even then.
+pub(super) fn kernel_has(router: &mut Router, kind: &str, write: impl FnOnce(&mut Reply<'_>)) -> bool {
+    let asked = router.request_kernel(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
+        message.fixed(&[0; HEADER]);
+        write(message);
+        let info = message.nest(libc::IFLA_LINKINFO);
+        message.text(libc::IFLA_INFO_KIND, kind);
+        message.end(info);
+    });
+    !asked.is_err_and(|error| error.errno == EOPNOTSUPP)
+}
+
+/// Has the kernel do what a request says.
+pub(super) fn pass_on(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
+    router.pass_on(&mut request.message.bytes.to_vec())?;
+    Ok(Outcome::Done)
 }
 
 /// Makes a device and does with it what the request says besides.
@@ -173,7 +193,8 @@ pub(super) fn delete_devices(router: &mut Router, doomed: &[u32]) -> Result<Outc
     Ok(Outcome::Done)
 }
 
-/// A request that enslaves a link to one of the router's VRFs, or sets it free, and may say more.
+/// A request that enslaves a link to one of the router's VRFs or bridges, or sets it free, and may say more. What it says of
+/// the link as a port is not the kernel's to know.
 pub(super) fn set_master(
     router: &mut Router,
     request: &Request<'_>,
@@ -183,7 +204,7 @@ pub(super) fn set_master(
     let own = |router: &Router, master: u32| {
         router.live.as_ref().is_some_and(|live| live.devices.get(master).is_some())
     };
-    let given = [libc::IFLA_MASTER];
+    let given = [libc::IFLA_MASTER, libc::IFLA_LINKINFO];
     let skip = if master.is_some_and(|master| !own(router, master)) { &[] } else { &given[..] };
     let before = router.links.get(index).and_then(|link| link.master);
     if before.is_some_and(|master| !own(router, master)) && !skip.is_empty() {
@@ -199,15 +220,18 @@ pub(super) fn set_master(
     Ok(Outcome::Done)
 }
 
-/// Puts a link into a VRF of the router's, or out of it. The link is taken down for it, as by Linux's
+/// Puts a link into a VRF or a bridge of the router's, or out of it. For a VRF the link is taken down, as by Linux's
 /// `cycle_netdev`.
 pub(super) fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
     let Some(old) = router.links.get(index).cloned() else { return };
     let Some(live) = &mut router.live else { return };
-    if live.devices.master(index) == master {
+    let before = live.devices.master(index);
+    if before == master {
         return;
     }
-    if old.up() {
+    let is_vrf = |master: u32| matches!(live.devices.get(master), Some(Device::Vrf { .. }));
+    let switches = old.up() && (before.is_some_and(is_vrf) || master.is_some_and(is_vrf));
+    if switches {
         switch_kernels(router, index, false);
     }
     let Some(live) = &mut router.live else { return };
@@ -219,8 +243,10 @@ pub(super) fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
     if master.is_none() {
         unpark_routes(router, index);
     }
-    if old.up() {
-        switch_kernels(router, index, true);
+    match switches {
+        true => switch_kernels(router, index, true),
+        // Of which the kernel tells nothing.
+        false => notify_reported(router, Cause::default(), index),
     }
 }
 

@@ -45,7 +45,8 @@ pub(crate) fn change_sink(router: &mut Router, link: Link) {
 pub(crate) fn publish_link(router: &mut Router, index: u32) {
     if let Some(link) = router.links.get(index).cloned() {
         let compiled = compile_link(router, &link);
-        let coming = compiled.ingress.is_some() || compiled.ingress_qdisc.is_some();
+        let classified = compiled.ingress.is_some() || compiled.ingress_qdisc.is_some();
+        let coming = classified || compiled.bridge_port.is_some();
         router.note_hooked(
             index,
             Hooked { ingress: coming, egress: compiled.egress.is_some() || compiled.root.is_some() },
@@ -125,10 +126,12 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
     }
 }
 
-/// Whether a link is a tunnel with frames whose device is a port of a bridge of the kernel's: it has a master that is no VRF.
+/// Whether a link is a tunnel with frames whose device is a port of a bridge of the kernel's: it has a master that is neither a VRF nor a
+/// bridge of the router's.
 fn is_in_kernel_bridge(router: &Router, link: &Link) -> bool {
     let master = link.master.filter(|_| router.live.is_some() && link.kind.is_ethernet_tunnel());
-    master.is_some_and(|master| router.links.get(master).is_none_or(|master| master.vrf_table().is_none()))
+    let is_own = |master: &Link| master.vrf_table().is_some() || master.bridge.is_some();
+    master.is_some_and(|master| !router.links.get(master).is_some_and(is_own))
 }
 
 /// What is required of the HMACs of what comes in by a link. Linux: `seg6_hmac_validate_skb`.

@@ -424,6 +424,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             if vlan::beside::is_own(router, &changed) {
                 return vlan::beside::change(router, request, &changed);
             }
+            if bridge::beside::is_own(router, &changed) {
+                return bridge::beside::change(router, request, &changed, flush);
+            }
             if router.live.is_some() && wanted.data.is_some() {
                 return change_tunnel(router, request, changed);
             }
@@ -459,6 +462,9 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             let changed = wanted.changed(router, link)?;
             if vlan::beside::is_own(router, &changed) {
                 return vlan::beside::change(router, request, &changed);
+            }
+            if bridge::beside::is_own(router, &changed) {
+                return bridge::beside::change(router, request, &changed, Flush::default());
             }
             if router.live.is_some() {
                 return set_master(router, request, changed.index, changed.master);
@@ -515,6 +521,11 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
             let master = wanted.attributes.get(libc::IFLA_MASTER).map(|master| master.u32());
             let slave = link.is_some_and(|link| live.devices.master(link.index).is_some());
             if wanted.changes_kind() && link.is_some_and(|link| made(link.index)) {
+                return true;
+            }
+            if link.is_some_and(|link| {
+                link.bridge.is_some() || link.bridge_port.is_some() && wanted.slave_data.is_some()
+            }) {
                 return true;
             }
             if link.is_some_and(|link| wanted.opens(link)) {

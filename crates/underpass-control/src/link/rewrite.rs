@@ -4,25 +4,72 @@ use libc::{
     ARPHRD_ETHER, IFF_BROADCAST, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT, IFF_UP,
     RTM_NEWLINK,
 };
+use underpass_netlink::bridge::Shown;
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Attribute, Message, Reply, tunnel};
 
-use super::Tunnel;
-use super::devices::ProxiedTunnel;
+use super::bridge::Bridge;
+use super::bridge::stations::count_learned;
+use super::devices::{Devices, ProxiedTunnel};
 use super::encode::{
-    IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,
+    Above, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,
 };
 use super::proxied::HEADER;
 use super::publish::own_mac;
 use super::vlan::Vlan;
+use super::{Link, Tunnel};
+use crate::events::Cause;
 use crate::{Device, Request, Router};
 
-/// Whether a dump of links is of those that are enslaved to a VRF of the router's, which the kernel cannot
+/// Whether a dump of links is of those that are enslaved to a VRF or a bridge of the router's, which the kernel cannot
 /// choose.
 pub(crate) fn is_own_dump(router: &Router, request: &Request<'_>) -> bool {
     let Some(live) = &router.live else { return true };
     let mut attributes = request.message.attributes(HEADER);
     attributes.any(|filter| filter.kind == libc::IFLA_MASTER && live.devices.get(filter.u32()).is_some())
+}
+
+/// What makes a device what it is, besides its kind.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    tunnel: Option<&'a ProxiedTunnel>,
+    vlan: Option<&'a Vlan>,
+    /// With how many stations it has learned.
+    bridge: Option<(&'a Bridge, u32)>,
+}
+
+impl<'a> Made<'a> {
+    fn of(router: &'a Router, devices: &'a Devices, index: u32, device: Option<Device>) -> Self {
+        let bridge = router.links.get(index).and_then(|link| link.bridge.as_deref());
+        let bridge = bridge.or(devices.bridges.get(&index)).filter(|_| device == Some(Device::Bridge));
+        Self {
+            tunnel: devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_)))),
+            vlan: devices.vlans.get(&index).filter(|_| device == Some(Device::Vlan)),
+            bridge: bridge.map(|bridge| (bridge, count_learned(router, index))),
+        }
+    }
+}
+
+/// What a link is enslaved to, of the router's.
+enum Master<'a> {
+    /// A VRF, and its table.
+    Vrf(u32),
+    /// A bridge; the port, and what is shown of that.
+    Bridge(&'a Link, Above),
+}
+
+impl<'a> Master<'a> {
+    fn of(router: &'a Router, devices: &Devices, index: u32) -> Option<(u32, Self)> {
+        let master = devices.master(index)?;
+        match devices.get(master)? {
+            Device::Vrf { table } => Some((master, Self::Vrf(table))),
+            Device::Bridge => {
+                let port = router.links.get(index).filter(|link| link.bridge_port.is_some())?;
+                Some((master, Self::Bridge(port, Above::of(router, port))))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A message of the kernel's about a link that the router stands behind, or that is enslaved to one, as it
@@ -39,19 +86,19 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         return None;
     }
     let device = devices.get(index).or_else(|| devices.gone.get(&index).copied());
-    let master = devices.master(index);
+    let master = Master::of(router, devices, index);
     if device.is_none() && master.is_none() {
         return None;
     }
-    let tunnel = devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_))));
-    let vlan = devices.vlans.get(&index).filter(|_| device == Some(Device::Vlan));
+    let made = Made::of(router, devices, index, device);
+    let Made { tunnel, vlan, bridge } = made;
     if let Some(device) = device {
         let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
         fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
         let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
         let flags = match (device, tunnel) {
             (_, Some(made)) => made.flags(flags),
-            (Device::Vlan, _) => flags,
+            (Device::Vlan | Device::Bridge, _) => flags,
             (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
             _ => {
                 let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
@@ -62,15 +109,11 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     }
     let ends = tunnel.and_then(|made| made.tunnel.ends());
     // What the device has counted is what the host itself has sent and got.
-    let counts = tunnel.is_some() || vlan.is_some();
+    let counts = tunnel.is_some() || vlan.is_some() || bridge.is_some();
     let count = router.links.get(index).filter(|_| counts).map(|link| count_link(router, link));
     let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
     let swallowed =
         dummy.map(|link| count_link(router, link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
-    let slave = master.and_then(|master| match devices.get(master) {
-        Some(Device::Vrf { table }) => Some((master, table)),
-        _ => None,
-    });
     let up = fixed[8] & IFF_UP as u8 != 0;
     let carrier = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & IFF_LOWER_UP as u32 != 0;
     let mut bytes = Vec::new();
@@ -83,7 +126,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             match (attribute.kind, device) {
                 (libc::IFLA_LINKINFO, _) => {
                     info = true;
-                    write_info(reply, device, (tunnel, vlan), slave, Some(attribute));
+                    write_info(reply, device, made, &master, Some(attribute));
                 }
                 (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
                 (libc::IFLA_LINK, _) if counts => {}
@@ -94,7 +137,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (libc::IFLA_MAX_MTU, Some(Device::Tunnel(_))) => {
                     reply.u32(libc::IFLA_MAX_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
                 }
-                (libc::IFLA_MASTER, _) if slave.is_some() => {}
+                (libc::IFLA_MASTER, _) if master.is_some() => {}
                 (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
                 (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
                     reply.u8(libc::IFLA_OPERSTATE, 0)
@@ -102,6 +145,11 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (libc::IFLA_OPERSTATE, Some(Device::Vlan)) if up => {
                     reply.u8(libc::IFLA_OPERSTATE, if carrier { 6 } else { 3 });
                 }
+                (libc::IFLA_OPERSTATE, Some(Device::Bridge)) => {
+                    reply.u8(libc::IFLA_OPERSTATE, if up && carrier { 6 } else { 2 });
+                }
+                (libc::IFLA_MIN_MTU, Some(Device::Bridge)) => reply.u32(libc::IFLA_MIN_MTU, 68),
+                (libc::IFLA_MAX_MTU, Some(Device::Bridge)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
                 (libc::IFLA_MIN_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MIN_MTU, 0),
                 (libc::IFLA_MAX_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
                 (libc::IFLA_QDISC, Some(_)) => {
@@ -130,7 +178,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (kind, _) => reply.attribute(kind, value),
             }
         }
-        if let Some((master, _)) = slave {
+        if let Some((master, _)) = master {
             reply.u32(libc::IFLA_MASTER, master);
         }
         count.into_iter().for_each(|count| write_stats(reply, count));
@@ -143,7 +191,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             }
         }
         if !info {
-            write_info(reply, device, (tunnel, vlan), slave, None);
+            write_info(reply, device, made, &master, None);
         }
     });
     written.is_ok().then_some(bytes)
@@ -188,12 +236,13 @@ fn rewrite_ipv6(made: &ProxiedTunnel, message: &Message<'_>, mut fixed: [u8; HEA
     written.is_ok().then_some(bytes)
 }
 
-/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF, or the kernel's bridge, above it.
+/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF or the bridge above it, ours or the
+/// kernel's.
 fn write_info(
     reply: &mut Reply<'_>,
     device: Option<Device>,
-    (tunnel, vlan): (Option<&ProxiedTunnel>, Option<&Vlan>),
-    slave: Option<(u32, u32)>,
+    Made { tunnel, vlan, bridge }: Made<'_>,
+    master: &Option<(u32, Master<'_>)>,
     kernels: Option<Attribute<'_>>,
 ) {
     let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
@@ -216,6 +265,11 @@ fn write_info(
                 vlan.tag.write(reply);
                 reply.end(data);
             }
+            if let Some((bridge, learned)) = bridge {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                bridge.settings.write(reply, Shown { id: bridge.id, learned });
+                reply.end(data);
+            }
         }
         None => {
             if let Some(kernels) = kernels {
@@ -224,7 +278,7 @@ fn write_info(
             }
         }
     }
-    if device.is_some() && slave.is_none() {
+    if device.is_some() && master.is_none() {
         // Of the kernel's bridge above it.
         for attribute in kernels.iter().flat_map(Attribute::nested) {
             if matches!(attribute.kind, libc::IFLA_INFO_SLAVE_KIND | libc::IFLA_INFO_SLAVE_DATA) {
@@ -232,29 +286,47 @@ fn write_info(
             }
         }
     }
-    if let Some((_, table)) = slave {
-        reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
-        let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
-        reply.u32(IFLA_VRF_PORT_TABLE, table);
-        reply.end(data);
+    match master {
+        Some((_, Master::Vrf(table))) => {
+            reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
+            let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+            reply.u32(IFLA_VRF_PORT_TABLE, *table);
+            reply.end(data);
+        }
+        Some((_, Master::Bridge(port, above))) => {
+            reply.text(libc::IFLA_INFO_SLAVE_KIND, "bridge");
+            let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+            above.write_port(reply, port);
+            reply.end(data);
+        }
+        None => {}
     }
     reply.end(info);
 }
 
-/// Writes a link of the kernel's as the kernel has last told of it; whether it has.
-pub(super) fn write_reported(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
-    let Some(reported) = router.live.as_ref().and_then(|live| live.devices.reported.get(&index)) else {
-        return false;
-    };
+/// A link as the kernel has last told of it, if it has, and as programs are shown it: the body of a message.
+fn reported(router: &Router, index: u32) -> Option<Vec<u8>> {
+    let reported = router.live.as_ref()?.devices.reported.get(&index)?;
     let mut bytes = Vec::new();
     let whole =
         write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(reported));
     let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
-    match message.take().and_then(|message| rewrite(router, &message)) {
-        Some(rewritten) => {
-            reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
-        }
-        None => reply.fixed(reported),
+    let rewritten = message.take().and_then(|message| rewrite(router, &message));
+    let body = rewritten
+        .map(|rewritten| rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default().to_vec());
+    Some(body.unwrap_or_else(|| reported.to_vec()))
+}
+
+/// Writes a link of the kernel's as the kernel has last told of it; whether it has.
+pub(super) fn write_reported(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
+    let reported = reported(router, index);
+    reported.iter().for_each(|body| reply.fixed(body));
+    reported.is_some()
+}
+
+/// Tells listeners of a link of which something has changed that the kernel does not know.
+pub(super) fn notify_reported(router: &mut Router, cause: Cause, index: u32) {
+    if let Some(body) = reported(router, index) {
+        router.events.notify_own(cause, libc::RTNLGRP_LINK, RTM_NEWLINK, 0, |reply| reply.fixed(&body));
     }
-    true
 }

@@ -14,14 +14,14 @@ use crate::neighbour::wanted::{want_neighbour, want_on_link};
 use crate::{Link, Router};
 
 /// Whether what leaves by a link is left to the kernel: it is one of the kernel's, in no VRF, and no port is attached to it. What
-/// leaves by a VLAN device of the router's goes on inside the router.
+/// leaves by a VLAN device or a bridge of the router's goes on inside the router.
 pub(crate) fn kernel_forwards(router: &Router, index: u32) -> bool {
     let link = router.links.get(index).filter(|_| router.live.is_some());
     link.is_some_and(|link| {
         link.port().is_none()
             && router.links.vrf_of(index).is_none()
             && link.kind != LinkKind::Dummy
-            && !(link.kind == LinkKind::Vlan && link.sink.is_some())
+            && !(matches!(link.kind, LinkKind::Vlan | LinkKind::Bridge) && link.sink.is_some())
             && link.tunnel.is_none()
     })
 }

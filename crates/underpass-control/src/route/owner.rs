@@ -84,7 +84,7 @@ pub(crate) fn is_own_object(router: &Router, request: &Request<'_>, new: bool) -
         }
     }
     // The kernel would look for its gateway outside the VRF.
-    if new && router.live.as_ref().is_some_and(|live| live.devices.masters.contains_key(&oif)) {
+    if new && router.live.as_ref().is_some_and(|live| live.devices.vrf(oif).is_some()) {
         return true;
     }
     let device = router.links.get(oif).is_some_and(|link| link.tunnel.is_some());

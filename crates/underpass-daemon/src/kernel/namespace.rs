@@ -57,7 +57,7 @@ impl Own {
                 Device::Dummy => (IFF_NOARP, IFF_NOARP),
                 // Without neighbours, as in Linux: all that the host sends by it has the device's own MAC address.
                 Device::Vrf { .. } => (IFF_NOARP, IFF_NOARP | IFF_MULTICAST),
-                Device::Tunnel(_) | Device::Vlan => (0, 0),
+                Device::Tunnel(_) | Device::Vlan | Device::Bridge => (0, 0),
             };
             header[8..12].copy_from_slice(&(set as u32).to_ne_bytes());
             header[12..16].copy_from_slice(&(changed as u32).to_ne_bytes());
@@ -84,7 +84,7 @@ impl Namespace for Own {
         };
         let kind = match device {
             // Programs look for VRFs among devices of Ethernet, as Linux has them.
-            Device::Vrf { .. } | Device::Dummy | Device::Vlan => TunKind::Tap,
+            Device::Vrf { .. } | Device::Dummy | Device::Vlan | Device::Bridge => TunKind::Tap,
             Device::Tunnel(kind) if kind.ethernet() => TunKind::Tap,
             Device::Tunnel(_) => TunKind::Tun,
         };

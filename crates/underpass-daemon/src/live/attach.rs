@@ -17,6 +17,7 @@ use underpass_port::{
     fast::Taps,
     keep::Keep,
     live::{Device, LONGEST},
+    promiscuous::Promiscuous,
 };
 
 use super::{
@@ -64,6 +65,8 @@ struct Attached {
     device: Arc<Device>,
     port: PortId,
     mtu: u32,
+    /// Of a port of a bridge of the router's.
+    promiscuous: Option<Promiscuous>,
 }
 
 /// The devices that are attached, and those that stand for the host.
@@ -78,9 +81,9 @@ pub struct Attachments {
     hosts: BTreeMap<u32, (u32, PortId)>,
     /// Ports of the devices of tunnels, by interface index.
     tunnels: BTreeMap<u32, PortId>,
-    /// Ports of VLAN devices, by interface index: that by which the host sends and receives by it, and that by which what
-    /// leaves goes to the link below.
-    vlans: BTreeMap<u32, [PortId; 2]>,
+    /// Ports of VLAN devices and bridges, by interface index: that by which the host sends and receives by it, and that by which
+    /// what leaves goes to the links below.
+    above: BTreeMap<u32, [PortId; 2]>,
     /// Ports of dummies, by interface index: nobody takes what leaves by them.
     dummies: BTreeMap<u32, PortId>,
     /// Names of the devices that are in VRFs of the router's, by interface index.
@@ -113,7 +116,7 @@ impl Attachments {
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
-            vlans: BTreeMap::new(),
+            above: BTreeMap::new(),
             dummies: BTreeMap::new(),
             slaves: BTreeMap::new(),
             opening: BTreeMap::new(),
@@ -136,7 +139,7 @@ impl Attachments {
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
-        let inside = self.tunnels.contains_key(&index) || self.vlans.contains_key(&index);
+        let inside = self.tunnels.contains_key(&index) || self.above.contains_key(&index);
         host || inside || self.backs.are(index) || self.is_stand_in(index)
     }
 
@@ -195,7 +198,7 @@ impl Attachments {
             self.attached.iter().map(|(index, attached)| (*index, attached.port, attached.device.driver()));
         let hosts =
             self.hosts.values().copied().chain(self.tunnels.iter().map(|(index, port)| (*index, *port)));
-        let hosts = hosts.chain(self.vlans.iter().map(|(index, [host, _])| (*index, *host)));
+        let hosts = hosts.chain(self.above.iter().map(|(index, [host, _])| (*index, *host)));
         attached.chain(hosts.map(|(index, port)| (index, port, "tun")))
     }
 
@@ -225,17 +228,18 @@ impl Attachments {
         for index in self.attached.keys() {
             self.kept.follow_device(router, *index, self.backs.gives_all(*index));
         }
-        for index in self.vlans.keys() {
+        for index in self.above.keys() {
             self.kept.follow_inside(router, *index);
         }
         if links {
             self.update_hosts(router, workers, made);
             self.update_tunnels(router, workers, made);
-            self.update_vlans(router, workers, made);
+            self.update_above(router, workers, made);
             self.follow_dummies(router, workers);
             self.update_links(router, workers, watch);
             self.update_slaves(router);
         }
+        self.update_promiscuous(router);
         // Attaching changes links.
         self.seen = Some(state(router));
     }
@@ -293,11 +297,15 @@ impl Attachments {
     }
 
     fn is_wanted(&self, router: &Router, index: u32, name: &str) -> bool {
+        let master = router.link(index).and_then(|link| link.master).and_then(|master| router.link(master));
+        if master.is_some_and(|master| master.kind == LinkKind::Bridge) {
+            // Of a bridge of the router's, whatever devices were named.
+            return device::is_ethernet(name);
+        }
         if !self.wanted.is_empty() {
             return self.wanted.iter().any(|wanted| wanted == name);
         }
-        // The ports of a bridge or a bond pass on what is not for this host; their master is attached.
-        let master = router.link(index).and_then(|link| link.master).and_then(|master| router.link(master));
+        // The ports of a bridge of the kernel's or a bond pass on what is not for this host; their master is attached.
         master.is_none_or(|master| master.vrf_table().is_some()) && device::is_ethernet(name)
     }
 
@@ -349,7 +357,7 @@ impl Attachments {
             worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize, opened.clone()));
         }
         self.opening.insert(index, opening);
-        self.attached.insert(index, Attached { device, port, mtu });
+        self.attached.insert(index, Attached { device, port, mtu, promiscuous: None });
         router.set_shared(index, shared);
         variables::read(router, index, name);
         router.attach(index, Some(port)).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
@@ -387,14 +395,30 @@ impl Attachments {
         let all: Vec<u32> = self.attached.keys().copied().collect();
         all.into_iter().for_each(|index| self.detach(index, router, workers));
         let hosts = std::mem::take(&mut self.hosts).into_values().map(|(_, port)| port);
-        let vlans = std::mem::take(&mut self.vlans).into_values().map(|[host, _]| host);
-        for port in hosts.chain(std::mem::take(&mut self.tunnels).into_values()).chain(vlans) {
+        let above = std::mem::take(&mut self.above).into_values().map(|[host, _]| host);
+        for port in hosts.chain(std::mem::take(&mut self.tunnels).into_values()).chain(above) {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         }
         self.sysctls.restore_all();
     }
 
-    /// Gives workers all frames of the devices whose filters look at what comes in, and of no others.
+    /// The ports of the router's bridges take frames for all stations.
+    fn update_promiscuous(&mut self, router: &Router) {
+        for (index, attached) in &mut self.attached {
+            let wanted = router.link(*index).is_some_and(|link| link.bridge_port.is_some());
+            if wanted == attached.promiscuous.is_some() {
+                continue;
+            }
+            let taken = wanted.then(|| Promiscuous::new(*index)).transpose();
+            attached.promiscuous = taken.unwrap_or_else(|error| {
+                let name = attached.device.name();
+                tracing::warn!("{name}: {error}: its bridge gets nothing of what is for other stations");
+                None
+            });
+        }
+    }
+
+    /// Gives workers all frames of the devices at which filters or a bridge look at what comes in, and of no others.
     fn update_hooks(&mut self, router: &mut Router, workers: &[Handle]) {
         let attached: Vec<(u32, Arc<Device>)> =
             self.attached.iter().map(|(index, attached)| (*index, Arc::clone(&attached.device))).collect();
@@ -463,12 +487,16 @@ impl Attachments {
 /// Why a device is not attached with AF_XDP as it is now: in generic mode that would take frames that come back to the kernel
 /// once more, and it does not say which tags the driver has taken off.
 fn wants_packet(device: &Device, router: &Router) -> Option<String> {
-    let again = device.driver() == "xdp-generic" && router.hooked(device.ifindex()).ingress;
-    let tagged = || device.driver().starts_with("xdp") && router.has_vlans_above(device.ifindex());
-    match again {
-        true => Some("has no native XDP, and filters see what the kernel keeps of it".to_owned()),
-        false => tagged().then(|| "has VLAN devices".to_owned()),
+    let index = device.ifindex();
+    if device.driver() == "xdp-generic" && router.hooked(index).ingress {
+        return Some("has no native XDP, and filters or a bridge see what the kernel keeps of it".to_owned());
     }
+    let above = match router.link(index).is_some_and(|link| link.bridge_port.is_some()) {
+        true => "is a port of a bridge",
+        false if router.has_vlans_above(index) => "has VLAN devices",
+        false => return None,
+    };
+    device.loses_tags().then(|| format!("{above}, and gives VLAN tags apart from frames (rxvlan)"))
 }
 
 /// Why a device is not attached with AF_XDP although it could be.

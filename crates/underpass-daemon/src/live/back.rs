@@ -1,5 +1,5 @@
-//! Devices of which workers get all frames, as filters of the router look at what comes in: the return paths of the kernel's
-//! frames.
+//! Devices of which workers get all frames, as filters or a bridge of the router look at what comes in: the return paths of the
+//! kernel's frames.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,7 +84,7 @@ impl Backs {
             worker.order(Order::Serve(port, Box::new(LivePort::Back(end)), Sent::Wrapped));
         }
         tracing::info!(
-            "{}: its filters see what the kernel keeps, which comes back by {name}",
+            "{}: workers get all of its frames; what the kernel keeps comes back by {name}",
             device.name()
         );
         self.without.remove(&index);
@@ -95,7 +95,9 @@ impl Backs {
     /// Says that the filters of a device do not see what the kernel keeps.
     pub fn cannot(&mut self, device: &str, index: u32, why: &str) {
         if self.without.insert(index) {
-            tracing::warn!("{device}: its filters do not see the frames that the kernel keeps: {why}");
+            tracing::warn!(
+                "{device}: filters and a bridge do not see the frames that the kernel keeps: {why}"
+            );
         }
     }
 

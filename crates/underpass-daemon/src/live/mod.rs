@@ -130,6 +130,8 @@ pub struct Options {
     pub fast_path: FastPath,
     /// What is done with devices at which the kernel has filters of its own.
     pub kernel_filters: KernelFilters,
+    /// Whether bridges are the router's where the kernel has bridges, too.
+    pub own_bridges: bool,
     /// Where Prometheus asks.
     pub metrics: Option<SocketAddr>,
     /// Where programs reach the router, if not where they look for that of the namespace.
@@ -204,6 +206,9 @@ pub fn run(
     let mut router = Router::live(writer);
     if options.experimental {
         router.allow_experimental();
+    }
+    if options.own_bridges {
+        router.make_bridges();
     }
     router.gather_filters(true);
     let mut kernel = Kernel::open()?;

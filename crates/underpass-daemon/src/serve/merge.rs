@@ -51,7 +51,7 @@ struct Dump {
     request: Box<[u8]>,
     /// Which links are wanted, where the kernel cannot say.
     filter: Option<LinkFilter>,
-    /// The kernel's NLMSG_DONE, once the router's part has begun.
+    /// The kernel's NLMSG_DONE, once the router's part has begun; or that it has no such dump.
     done: Vec<u8>,
     /// Whether the router had anything to say.
     said: bool,
@@ -237,13 +237,14 @@ impl Beside {
         dump.and_then(|dump| dump.filter.as_ref()).is_none_or(|filter| filter.passes(shown))
     }
 
-    /// Whether a message ends the kernel's part of a dump of both: then the request that began it.
+    /// Whether a message ends the kernel's part of a dump of both: then the request that began it. A kernel that has no such
+    /// dump leaves it to the router.
     fn ends(&mut self, message: &Message<'_>) -> Option<Box<[u8]>> {
         let dump = self.dump.as_mut().filter(|dump| dump.sequence == message.sequence)?;
         if !matches!(message.kind, DONE | ERROR) {
             return None;
         }
-        if message.kind == DONE && !dump.request.is_empty() {
+        if (message.kind == DONE || is_unsupported(message)) && !dump.request.is_empty() {
             dump.done.extend_from_slice(message.bytes);
             return Some(take(&mut dump.request));
         }
@@ -286,6 +287,11 @@ impl Beside {
             self.dump = None;
         }
     }
+}
+
+/// Whether it is a refusal of what the kernel does not have.
+fn is_unsupported(message: &Message<'_>) -> bool {
+    message.kind == ERROR && message.body().first_chunk() == Some(&(-libc::EOPNOTSUPP).to_ne_bytes())
 }
 
 /// What a datagram of the kernel was.

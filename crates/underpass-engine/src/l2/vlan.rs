@@ -99,7 +99,7 @@ pub(crate) fn take_tag(view: &View<'_>, packet: &mut Packet, lower: LinkId) -> O
     Some(id)
 }
 
-/// What the host sends by a VLAN device, if the port is one of these, leaves by it.
+/// What the host sends by a VLAN device or a bridge, if the port is one of these, leaves by it.
 #[cold]
 #[inline(never)]
 pub(crate) fn send_from_host<const COUNT: bool, T: Trace>(

@@ -99,9 +99,9 @@ impl Link {
         self.ingress.is_some() || self.ingress_qdisc.is_some()
     }
 
-    /// The port by which the host sends by it, if it is a VLAN device: it is one of Ethernet frames to the host, too.
+    /// The port by which the host sends by it, if it is a VLAN device or a bridge: it is one of Ethernet frames to the host, too.
     pub(super) fn host_port(&self) -> Option<PortId> {
-        self.kernel.filter(|_| self.vlan.is_some())
+        self.kernel.filter(|_| self.is_above())
     }
 
     /// Whether what is to be sent is classified, or waits in a qdisc.

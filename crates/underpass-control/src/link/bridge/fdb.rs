@@ -268,7 +268,7 @@ impl Told {
 
 fn notify(router: &mut Router, cause: Cause, kind: u16, bridge: u32, station: Station, entry: Entry) {
     let told = Told::of(router, bridge, entry);
-    router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
+    router.events.notify_own(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
 }
 
 #[cfg(test)]

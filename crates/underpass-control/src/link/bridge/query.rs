@@ -105,7 +105,7 @@ fn write_vlans(reply: &mut Reply<'_>, vlans: &Vlans, compressed: bool) {
 pub(super) fn notify_port(router: &mut Router, cause: Cause, kind: u16, index: u32) {
     let Some(link) = router.links.get(index) else { return };
     let above = Above::of(router, link);
-    router.events.notify(cause, libc::RTNLGRP_LINK, kind, 0, |reply| {
+    router.events.notify_own(cause, libc::RTNLGRP_LINK, kind, 0, |reply| {
         write(reply, link, &above, RANGES);
     });
 }

@@ -7,10 +7,9 @@ use libc::{EINVAL, ENODEV, EOPNOTSUPP};
 use underpass_netlink::{Attribute, RequestError, Type, Validate, policy};
 
 use super::super::Link;
-use super::super::change::change_link;
 use super::query::{IFLA_BRIDGE_VLAN_INFO, PVID, RANGE_BEGIN, RANGE_END, UNTAGGED};
 use super::vlans::Vlans;
-use super::{change_port, fdb};
+use super::{change_port, fdb, settle};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::request::word;
@@ -67,7 +66,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         fdb::flush(router, cause, &changed);
     }
     let (id, bridge) = (changed.id, changed.master.filter(|_| changed.bridge_port.is_some()));
-    change_link(router, cause, changed);
+    settle(router, cause, changed);
     if let Some(bridge) = bridge {
         gone.into_iter().for_each(|vlan| fdb::forget_learned(router, cause, bridge, Some(id), vlan));
     }

@@ -44,7 +44,7 @@ pub(in crate::link) fn words(bridge: &Bridge) -> Words {
 
 /// What differs from a port as it is at first, and the VLANs, once all links are enslaved.
 pub(in crate::link) fn save_ports(save: &mut Save<'_>) {
-    let links = save.router.links.iter().filter(|link| save.keeps(link.index));
+    let links = save.router.links.iter().filter(|link| save.keeps_in_bridge(link));
     let bridges: Vec<&Link> =
         links.filter(|link| link.bridge.is_some() || link.bridge_port.is_some()).collect();
     for link in bridges {
@@ -111,7 +111,7 @@ fn save_vlans(save: &mut Save<'_>, name: &str, vlans: &Vlans, default: u16, itse
 /// What is kept of the stations of bridges, and the states of ports that requests have set. Those that were learned are
 /// learned again.
 pub(crate) fn save_stations(save: &mut Save<'_>) {
-    let links: Vec<&Link> = save.router.links.iter().filter(|link| save.keeps(link.index)).collect();
+    let links: Vec<&Link> = save.router.links.iter().filter(|link| save.keeps_in_bridge(link)).collect();
     for link in links {
         let name = save.name(link.index);
         let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };

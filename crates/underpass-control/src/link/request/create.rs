@@ -6,7 +6,7 @@ use underpass_netlink::{RequestError, Validate};
 
 use super::super::change::{add_link, change_link};
 use super::super::encode::IFLA_VRF_TABLE;
-use super::super::proxied::{make_device, make_tunnel};
+use super::super::proxied::{make_device, make_tunnel, pass_on};
 use super::super::publish::own_mac;
 use super::super::tunnel::fallback::use_kind;
 use super::super::{Link, LinkKind, bridge, tunnel, vlan};
@@ -39,7 +39,7 @@ pub(super) fn create(
     if wanted.kind.as_deref() == Some("vlan") {
         return create_vlan(router, request, wanted);
     }
-    if wanted.kind.as_deref() == Some("bridge") && router.live.is_none() {
+    if wanted.kind.as_deref() == Some("bridge") {
         return create_bridge(router, request, wanted);
     }
     let kind = match wanted.kind.as_deref() {
@@ -124,7 +124,7 @@ fn create_vlan(
     let index = link.index;
     let number = |kind: u16| wanted.attributes.get(kind).map(|number| number.u32());
     if number(libc::IFLA_LINK).is_some_and(|lower| vlan::beside::are_kernels(router, lower)) {
-        return vlan::beside::pass_on(router, request);
+        return pass_on(router, request);
     }
     let said = vlan::Said {
         lower: number(libc::IFLA_LINK),
@@ -154,10 +154,16 @@ fn create_bridge(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Outcome, RequestError> {
+    if bridge::beside::are_kernels(router) {
+        return pass_on(router, request);
+    }
     let name = free_name(router, wanted.name().as_deref().unwrap_or("bridge%d"))?;
     let link = wanted.link(router, name, LinkKind::Bridge);
     let link = bridge::create(link, wanted.data.as_ref())?;
     let link = wanted.apply_new(router, &link)?;
+    if router.live.is_some() {
+        return bridge::beside::make(router, request, &link);
+    }
     add(router, Cause::from(request), link);
     Ok(Outcome::Done)
 }

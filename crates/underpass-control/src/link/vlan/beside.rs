@@ -1,12 +1,13 @@
 //! VLAN devices beside a kernel that has none: devices that the router makes and speaks for, as [`super::super::proxied`] says.
 //! What of them follows from the link below is requested of the kernel.
 
-use libc::{EOPNOTSUPP, IFF_UP, RTM_NEWLINK, RTM_SETLINK};
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use libc::{EOPNOTSUPP, IFF_UP, RTM_SETLINK};
 use underpass_netlink::RequestError;
 
 use super::super::mirror::change_mirrored_link;
-use super::super::proxied::{HEADER, add_device, delete_devices, enslave, header, keep_master, pass_on_rest};
+use super::super::proxied::{
+    add_device, delete_devices, enslave, header, keep_master, kernel_has, pass_on_rest,
+};
 use super::super::{Link, LinkKind};
 use super::{doomed_with, indices_above};
 use crate::dump::Outcome;
@@ -33,23 +34,11 @@ pub(in crate::link) fn are_kernels(router: &mut Router, lower: u32) -> bool {
         return has;
     }
     // One that has them asks which VLAN it is to be.
-    let asked = router.request_kernel(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
-        message.fixed(&[0; HEADER]);
-        let info = message.nest(libc::IFLA_LINKINFO);
-        message.text(libc::IFLA_INFO_KIND, "vlan");
-        message.end(info);
-    });
-    let has = !asked.is_err_and(|error| error.errno == EOPNOTSUPP);
+    let has = kernel_has(router, "vlan", |_| {});
     if let Some(live) = &mut router.live {
         live.devices.kernel_has_vlans = Some(has);
     }
     has
-}
-
-/// Has the kernel do what a request says.
-pub(in crate::link) fn pass_on(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    router.pass_on(&mut request.message.bytes.to_vec())?;
-    Ok(Outcome::Done)
 }
 
 /// Makes the device of a VLAN. `link` is what it is to be.

@@ -1,8 +1,8 @@
-//! Devices that the router has made: those that stand for the host, those of tunnels, VLANs and VRFs, and dummies.
+//! Devices that the router has made: those that stand for the host, those of tunnels, VLANs, bridges and VRFs, and dummies.
 
 use std::{collections::BTreeMap, io};
 
-use underpass_control::{LinkKind, Router};
+use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::buffer::PortId;
 use underpass_netlink::tunnel;
 use underpass_port::{
@@ -139,25 +139,26 @@ impl Attachments {
         }
     }
 
-    /// Serves the devices of VLANs that the router has made, and no longer those that are gone.
-    pub(super) fn update_vlans(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
-        let vlans = router.links().filter(|link| link.kind == LinkKind::Vlan).map(|link| link.index);
-        for index in vlans.collect::<Vec<_>>() {
+    /// Serves the devices of VLANs and bridges that the router has made, and no longer those that are gone.
+    pub(super) fn update_above(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+        let above = |link: &&Link| matches!(link.kind, LinkKind::Vlan | LinkKind::Bridge);
+        let above = router.links().filter(above).map(|link| link.index);
+        for index in above.collect::<Vec<_>>() {
             if let Some(first) = made.take(index) {
                 let inside = self.free_port();
                 self.kept.follow_inside(router, index);
                 let host = self.serve(first, (TunKind::Tap, Sent::Wrapped), workers);
-                self.vlans.insert(index, [host, inside]);
+                self.above.insert(index, [host, inside]);
             }
-            if let Some(&[host, inside]) = self.vlans.get(&index) {
+            if let Some(&[host, inside]) = self.above.get(&index) {
                 let _ = router.go_inside(index, inside);
                 router.set_kernel_port(index, Some(host));
             }
         }
         let gone: Vec<u32> =
-            self.vlans.keys().copied().filter(|index| router.link(*index).is_none()).collect();
+            self.above.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         for index in gone {
-            let Some(ports) = self.vlans.remove(&index) else { continue };
+            let Some(ports) = self.above.remove(&index) else { continue };
             self.kept.forget_inside(index);
             router.set_kernel_port(index, None);
             for port in ports {

@@ -1,4 +1,4 @@
-//! EVPN: FRR tells VXLANs of the router's, ports of bridges of the kernel's, where stations are (RFC 8365).
+//! EVPN: FRR tells VXLANs of the router's, ports of bridges of the kernel's or its own, where stations are (RFC 8365).
 
 use underpass_daemon::testbed::{Namespace, Router, join};
 
@@ -11,8 +11,14 @@ use crate::newer::Tools;
 const MOVES: &str = "02:00:00:00:70:02";
 
 /// A router with a bridge of its hosts and of a VXLAN, which learns nothing; a VRF, routed through another VXLAN; and FRR.
-fn leaf(namespace: &Namespace, own: u8, peer: u8, frr: &dyn Fn(&Namespace) -> Frr) -> (Frr, Router) {
-    let router = Router::start(program(), namespace, &["--socket-group", "frr"]).unwrap();
+fn leaf(
+    namespace: &Namespace,
+    (own, peer): (u8, u8),
+    options: &[&str],
+    frr: &dyn Fn(&Namespace) -> Frr,
+) -> (Frr, Router) {
+    let options = [&["--socket-group", "frr"], options].concat();
+    let router = Router::start(program(), namespace, &options).unwrap();
     router
         .run(&format!(
             "ip link set core up
@@ -100,7 +106,14 @@ fn reaches(host: &Namespace, address: &str) {
 fn evpn_with_vxlans() {
     const NAME: &str = "evpn_with_vxlans";
     let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
-    run(&|namespace| Frr::new(namespace, &["exec"]));
+    run(&[], &|namespace| Frr::new(namespace, &["exec"]));
+}
+
+#[test]
+fn evpn_with_bridges_of_the_router() {
+    const NAME: &str = "evpn_with_bridges_of_the_router";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    run(&["--own-bridges"], &|namespace| Frr::new(namespace, &["exec"]));
 }
 
 #[test]
@@ -110,14 +123,14 @@ fn evpn_with_frr_10() {
     let Some(tools) = Tools::there(NAME) else { return };
     let directory = tempfile::tempdir().unwrap();
     give(directory.path());
-    run(&|namespace| {
+    run(&["--own-bridges"], &|namespace| {
         let sockets = tempfile::tempdir_in(&directory).unwrap().keep();
         give(&sockets);
         of_tools(namespace, &tools, &sockets)
     });
 }
 
-fn run(frr: &dyn Fn(&Namespace) -> Frr) {
+fn run(options: &[&str], frr: &dyn Fn(&Namespace) -> Frr) {
     let [one, other] = ["evpn-r1", "evpn-r2"].map(|name| net::Node::new(name).namespace);
     join(&one, "core", &other, "core").unwrap();
     let first = host("evpn-h1", &one, "cust", "10.70.0.1", "02:00:00:00:70:01");
@@ -133,8 +146,8 @@ fn run(frr: &dyn Fn(&Namespace) -> Frr) {
         host.run(&format!("ip route add default via 10.80.{n}.1")).unwrap();
         host
     });
-    let (_frr, router) = leaf(&one, 1, 2, frr);
-    let (peer, far) = leaf(&other, 2, 1, frr);
+    let (_frr, router) = leaf(&one, (1, 2), options, frr);
+    let (peer, far) = leaf(&other, (2, 1), options, frr);
 
     // Route type 3 says where floods go, and type 2 where a station is.
     knows(&router, "00:00:00:00:00:00", "dst 10.0.0.2");

@@ -138,7 +138,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     wanted.vlan()?;
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
-            match router.live.is_some() {
+            match router.live.is_some() && link.bridge_port.is_none() {
                 true => pass_on(router, request)?,
                 false => new_of_bridge(router, request, &wanted, (&link, mac))?,
             }
@@ -247,7 +247,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     wanted.vlan()?;
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
-            match router.live.is_some() {
+            match router.live.is_some() && link.bridge_port.is_none() {
                 true => pass_on(router, request)?,
                 false => drop(delete_of_bridge(router, request, &wanted, (&link, mac))?),
             }

@@ -1,0 +1,113 @@
+//! Bridges of the router's beside a kernel: devices that the router makes and speaks for, as [`super::super::proxied`] says.
+//! What of a bridge follows from its ports is requested of the kernel.
+
+use libc::{EOPNOTSUPP, RTM_SETLINK};
+use underpass_netlink::RequestError;
+
+use super::super::mirror::change_mirrored_link;
+use super::super::proxied::{add_device, enslave, header, keep_master, kernel_has, pass_on_rest, set_master};
+use super::super::rewrite::notify_reported;
+use super::super::{Link, valid_mac};
+use super::{Flush, fdb};
+use crate::dump::Outcome;
+use crate::events::Cause;
+use crate::{Device, Request, Router};
+
+/// What of a request for a bridge says what it is to the router, and not what it is to the kernel.
+const OWN: [u16; 2] = [libc::IFLA_LINKINFO, libc::IFLA_MASTER];
+const OWN_AT_FIRST: [u16; 5] =
+    [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER, libc::IFLA_MTU, libc::IFLA_ADDRESS];
+
+/// Whether bridges are the kernel's: it has them, and the router is not told to have its own.
+pub(in crate::link) fn are_kernels(router: &mut Router) -> bool {
+    let Some(live) = &router.live else { return false };
+    if let Some(are) = live.devices.bridges_are_kernels {
+        return are;
+    }
+    // One that has them says that this is no address of theirs: `br_validate`.
+    let has =
+        kernel_has(router, Device::Bridge.kind(), |message| message.attribute(libc::IFLA_ADDRESS, &[0]));
+    if let Some(live) = &mut router.live {
+        live.devices.bridges_are_kernels = Some(has);
+    }
+    has
+}
+
+/// Makes the device of a bridge. `link` is what it is to be.
+pub(in crate::link) fn make(
+    router: &mut Router,
+    request: &Request<'_>,
+    link: &Link,
+) -> Result<Outcome, RequestError> {
+    let bridge = link.bridge.as_deref().ok_or(RequestError::errno(EOPNOTSUPP))?.clone();
+    let index = add_device(router, &link.name, Device::Bridge)?;
+    let mac = bridge.mac_is_set.then_some(link.mac);
+    if let Some(live) = &mut router.live {
+        live.devices.bridges.insert(index, bridge);
+    }
+    let rest = pass_on_rest(router, request, index, &OWN_AT_FIRST, |message| {
+        message.u32(libc::IFLA_MTU, link.mtu);
+        mac.into_iter().for_each(|mac| message.attribute(libc::IFLA_ADDRESS, &mac));
+        // It has none before a port forwards.
+        message.u8(libc::IFLA_CARRIER, 0);
+    });
+    keep_master(router, index, link.master, rest)
+}
+
+/// Makes of a bridge of the router's, or of a port of one, what `link` says.
+pub(in crate::link) fn change(
+    router: &mut Router,
+    request: &Request<'_>,
+    link: &Link,
+    flush: Flush,
+) -> Result<Outcome, RequestError> {
+    let cause = Cause::from(request);
+    let old = router.links.get(link.index).cloned().ok_or(RequestError::errno(EOPNOTSUPP))?;
+    if link.bridge.is_none() {
+        set_master(router, request, link.index, link.master)?;
+    } else {
+        pass_on_rest(router, request, link.index, &OWN, |_| {})?;
+        enslave(router, link.index, link.master);
+    }
+    if flush.stations {
+        fdb::flush(router, cause, link);
+    }
+    // A port that is set free is none any more.
+    let port = link.bridge_port.clone().filter(|_| old.master == link.master);
+    let now = router.links.get(link.index).cloned().unwrap_or(old);
+    let bridge_port = port.or_else(|| now.bridge_port.clone());
+    settle(router, cause, Link { bridge: link.bridge.clone(), bridge_port, ..now });
+    Ok(Outcome::Done)
+}
+
+/// Makes of a bridge or a port what `new` says, whatever of it the kernel knows: that is requested there, and mirrored when the
+/// kernel has reported it.
+pub(super) fn settle(router: &mut Router, cause: Cause, new: Link) {
+    let Some(old) = router.links.get(new.index).cloned() else { return };
+    let mac = (old.mac != new.mac && valid_mac(new.mac)).then_some(new.mac);
+    let mtu = (old.mtu != new.mtu).then_some(new.mtu);
+    let carrier = (old.carrier != new.carrier).then_some(new.carrier);
+    let index = new.index;
+    let known = Link { mac: old.mac, mtu: old.mtu, carrier: old.carrier, ..new };
+    if known != old {
+        change_mirrored_link(router, &old, known);
+        notify_reported(router, cause, index);
+    }
+    if (mac, mtu, carrier) == (None, None, None) {
+        return;
+    }
+    let followed = router.request_kernel(RTM_SETLINK, 0, |message| {
+        message.fixed(&header(index, 0, 0));
+        mtu.into_iter().for_each(|mtu| message.u32(libc::IFLA_MTU, mtu));
+        mac.into_iter().for_each(|mac| message.attribute(libc::IFLA_ADDRESS, &mac));
+        carrier.into_iter().for_each(|carrier| message.u8(libc::IFLA_CARRIER, carrier.into()));
+    });
+    if let Err(error) = followed {
+        tracing::warn!("the bridge {} does not follow its ports: {error}", old.name);
+    }
+}
+
+/// Whether a link is a bridge of the router's beside a kernel, or a port of one.
+pub(in crate::link) fn is_own(router: &Router, link: &Link) -> bool {
+    router.live.is_some() && (link.bridge.is_some() || link.bridge_port.is_some())
+}
