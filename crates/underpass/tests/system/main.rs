@@ -8,6 +8,7 @@ mod alone;
 mod behaviours;
 mod beside;
 mod book;
+mod bridge;
 mod browser;
 mod changes;
 mod daemon;

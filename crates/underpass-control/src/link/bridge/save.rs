@@ -1,6 +1,6 @@
 //! Bridges as lines.
 
-use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, USER};
+use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_netlink::bridge::{
     self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, NEIGH_SUPPRESS,
     NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK,
@@ -9,6 +9,7 @@ use underpass_netlink::bridge::{
 use super::super::Link;
 use super::vlans::Vlans;
 use super::{Bridge, BridgePort};
+use crate::Router;
 use crate::save::{Save, Words, mac, protocol};
 
 const fn switch(on: bool) -> &'static str {
@@ -128,6 +129,11 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
                 Words::new(&format!("bridge fdb replace {} dev {name} {itself} {words}", mac(station.mac())));
             line.some("vlan", (station.vlan() != 0).then_some(station.vlan()));
             save.line(line);
+            // Without a VLAN it is one in all VLANs of the link, of which some may have come later.
+            let (mac, later) = (mac(station.mac()), || later_vlans(save.router, link, station));
+            for vlan in if station.vlan() == 0 { later() } else { Vec::new() } {
+                save.line(Words::new(&format!("bridge fdb del {mac} dev {name} {itself} vlan {vlan}")));
+            }
         }
         let state = link.bridge_port.as_ref().map(|port| port.settings.state);
         let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
@@ -139,6 +145,17 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
             save.line(Words::new(&format!("bridge link set dev {name} state {state}")));
         }
     }
+}
+
+/// The VLANs of a link in which its bridge does not know a station.
+fn later_vlans(router: &Router, link: &Link, station: Station) -> Vec<u16> {
+    let of_port = link.bridge_port.as_ref().map(|port| &port.vlans);
+    let vlans = of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans));
+    let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
+    let table = bridge.and_then(|bridge| router.stations.get(&bridge)).map(|stations| &stations.table);
+    let is_known =
+        |vlan: &u16| table.is_some_and(|table| table.find(Station::new(station.mac(), *vlan)).is_some());
+    vlans.into_iter().flat_map(Vlans::iter).map(|(id, ..)| id).filter(|id| !is_known(id)).collect()
 }
 
 fn entry_words(entry: Entry) -> String {
