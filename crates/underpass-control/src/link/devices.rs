@@ -55,6 +55,8 @@ pub(crate) struct Devices {
     pub bridges_are_kernels: Option<bool>,
     /// The VRF or the bridge of each link that is enslaved to one of them.
     pub masters: BTreeMap<u32, u32>,
+    /// The same of links that the kernel has made and is yet to report, by name.
+    pub joining: BTreeMap<String, u32>,
     /// What the kernel has last reported of each link: the body of its message.
     pub reported: BTreeMap<u32, Box<[u8]>>,
     /// The kernel's own tunnels.
@@ -107,6 +109,7 @@ impl Devices {
         self.kernels.remove(&index);
         self.masters.remove(&index);
         self.masters.retain(|_, master| *master != index);
+        self.joining.retain(|_, master| *master != index);
         if let Some(device) = self.made.remove(&index) {
             self.gone.insert(index, device);
             if self.gone.len() > REMEMBERED {

@@ -6,6 +6,7 @@ use underpass_packet::ethernet;
 
 use super::change::add_link;
 use super::encode::{IFLA_VRF_TABLE, in_own_vrf};
+use super::proxied::enslave;
 use super::publish::publish_link;
 use super::tunnel::publish::unpublish_tunnel;
 use super::{Link, LinkKind, bridge, vlan};
@@ -144,12 +145,16 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
             // A name that moved from a link that is gone, whose end was not told yet.
             let holder = router.links.named(&link.name).map(|holder| holder.index);
             holder.into_iter().for_each(|holder| unmirror_link(router, holder));
+            let joining = router.live.as_mut().and_then(|live| live.devices.joining.remove(&link.name));
             // A port of a bridge of the router's becomes one when it is there.
             let master = link.master.filter(|master| bridge::bridge_of(router, Some(*master)).is_some());
             let alone = Link { master: link.master.filter(|_| master.is_none()), ..link };
             add_link(router, Cause::default(), alone);
             if let Some(link) = router.links.get(index).filter(|_| master.is_some()).cloned() {
                 change_mirrored_link(router, &link, Link { master, ..link.clone() });
+            }
+            if joining.is_some() {
+                enslave(router, index, joining);
             }
             names_changed(router);
         }

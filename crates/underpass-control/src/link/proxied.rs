@@ -43,6 +43,31 @@ pub(super) fn pass_on(router: &mut Router, request: &Request<'_>) -> Result<Outc
     Ok(Outcome::Done)
 }
 
+/// The same without one of its attributes.
+pub(super) fn pass_on_without(
+    router: &mut Router,
+    request: &Request<'_>,
+    without: u16,
+) -> Result<(), RequestError> {
+    let fixed = request.fixed::<HEADER>()?;
+    let flags = request.message.flags & (NLM_F_CREATE | NLM_F_EXCL);
+    let mut message = Vec::new();
+    write_message(&mut message, request.message.kind, flags, Address::default(), |message| {
+        message.fixed(&fixed);
+        write_all(message, request, |kind| kind != without);
+    })?;
+    router.pass_on(&mut message)
+}
+
+/// Writes the attributes of a request that are wanted.
+fn write_all(message: &mut Reply<'_>, request: &Request<'_>, wanted: impl Fn(u16) -> bool) {
+    for attribute in request.message.attributes(HEADER).filter(|attribute| wanted(attribute.kind)) {
+        let nested = [libc::IFLA_LINKINFO, libc::IFLA_AF_SPEC].contains(&attribute.kind);
+        let flag = if nested { NLA_F_NESTED } else { 0 };
+        message.attribute(attribute.kind | flag, attribute.value);
+    }
+}
+
 /// Makes a device and does with it what the request says besides.
 pub(super) fn make_device(
     router: &mut Router,
@@ -278,11 +303,7 @@ pub(super) fn pass_on_rest(
     let mut message = Vec::new();
     write_message(&mut message, RTM_NEWLINK, 0, Address::default(), |message| {
         message.fixed(&header(index, flags, change));
-        for attribute in request.message.attributes(HEADER).filter(|attribute| keep(attribute.kind)) {
-            let nested = [libc::IFLA_LINKINFO, libc::IFLA_AF_SPEC].contains(&attribute.kind);
-            let flag = if nested { NLA_F_NESTED } else { 0 };
-            message.attribute(attribute.kind | flag, attribute.value);
-        }
+        write_all(message, request, keep);
         more(message);
     })?;
     let nothing = message.len() == underpass_netlink::message::HEADER + HEADER && flags == 0 && change == 0;

@@ -122,6 +122,14 @@ impl<'a> Wanted<'a> {
         })
     }
 
+    /// The VRF or the bridge of the router's beside a kernel that the link is to be enslaved to, if it is one of the kernel's kinds.
+    pub fn joins(&self, router: &Router) -> Option<u32> {
+        let live = router.live.as_ref()?;
+        let master = self.attributes.get(libc::IFLA_MASTER)?.u32();
+        let kernels = self.kind.as_deref().is_some_and(|kind| !is_made(kind));
+        live.devices.get(master).filter(|_| kernels).map(|_| master)
+    }
+
     /// Whether it says something of what makes the link's kind.
     pub const fn changes_kind(&self) -> bool {
         self.data.is_some()
@@ -537,6 +545,7 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
             }
             match (link, master) {
                 (Some(_), Some(master)) => made(master) || slave,
+                (None, Some(master)) => creates(request) && made(master),
                 _ => false,
             }
         }

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod batches;
+mod bridge_beside;
 mod bridge_vlans;
 mod common;
 mod experimental;

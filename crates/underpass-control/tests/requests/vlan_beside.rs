@@ -1,134 +1,26 @@
 //! VLAN devices beside a kernel: its own where it has them, else devices that the router makes, which follow the link below.
 
-use std::sync::{Arc, Mutex};
-
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
-use underpass_control::{Client, Device, Namespace, Protocol, Replies, RequestError, Router, translate};
-use underpass_engine::tables::Writer;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use underpass_control::{Device, translate};
 use underpass_netlink::reply::{Address, Reply, write_message};
-use underpass_netlink::{Attribute, Message, messages};
+use underpass_netlink::{Attribute, messages};
 
-const LOWER: u32 = 2;
-const MADE: u32 = 50;
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const UP: u32 = (libc::IFF_UP | libc::IFF_LOWER_UP) as u32;
+use crate::common::beside::{Done, LOWER, Lab, MAC, MADE, UP, header, info};
 
-/// What was requested of the kernel.
-#[derive(Clone, PartialEq, Debug)]
-enum Done {
-    Made(String, Device),
-    Requested { kind: u16, index: u32, flags: [u32; 2], attributes: Vec<(u16, Vec<u8>)> },
-    Removed(u32),
-}
-
-/// A kernel that does all, but for VLAN devices if it has none.
-struct Kernel {
-    has_vlans: bool,
-    done: Arc<Mutex<Vec<Done>>>,
-}
-
-impl Namespace for Kernel {
-    fn request(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
-        let message = messages(message).next().unwrap();
-        let word = |at: usize| u32::from_ne_bytes(*message.body()[at..].first_chunk().unwrap());
-        let attributes: Vec<(u16, Vec<u8>)> =
-            message.attributes(16).map(|attribute| (attribute.kind, attribute.value.to_vec())).collect();
-        let of = |kind: u16| attributes.iter().any(|(found, _)| *found == kind);
-        if of(libc::IFLA_LINKINFO) && !self.has_vlans {
-            return Err(RequestError::errno(libc::EOPNOTSUPP));
-        }
-        if of(libc::IFLA_LINKINFO) && !of(libc::IFLA_LINK) {
-            return Err(RequestError::errno(libc::EINVAL));
-        }
-        let done =
-            Done::Requested { kind: message.kind, index: word(4), flags: [word(8), word(12)], attributes };
-        self.done.lock().unwrap().push(done);
-        Ok(())
-    }
-
-    fn make(&mut self, name: &str, device: Device) -> Result<u32, RequestError> {
-        self.done.lock().unwrap().push(Done::Made(name.to_owned(), device));
-        Ok(MADE)
-    }
-
-    fn remove(&mut self, index: u32) {
-        self.done.lock().unwrap().push(Done::Removed(index));
-    }
-}
-
-struct Lab {
-    router: Router,
-    client: Client,
-    done: Arc<Mutex<Vec<Done>>>,
-}
-
-impl Lab {
-    fn new(has_vlans: bool) -> Self {
-        let done = Arc::<Mutex<Vec<Done>>>::default();
-        let mut router = Router::live(Writer::new(1).0);
-        router.set_namespace(Box::new(Kernel { has_vlans, done: Arc::clone(&done) }));
-        let mut lab = Self { router, client: Client::new(Protocol::Route, 77), done };
-        lab.tell(libc::RTM_NEWLINK, LOWER, "v0", UP, 1500);
-        lab
-    }
-
-    /// The kernel says something of a link.
-    fn tell(&mut self, kind: u16, index: u32, name: &str, flags: u32, mtu: u32) {
-        let mut bytes = Vec::new();
-        write_message(&mut bytes, kind, 0, Address { port: 0, sequence: 1 }, |message| {
-            message.fixed(&header(index, flags, 0));
-            message.text(libc::IFLA_IFNAME, name);
-            message.attribute(libc::IFLA_ADDRESS, &MAC);
-            message.u32(libc::IFLA_MTU, mtu);
-        })
-        .unwrap();
-        messages(&bytes).for_each(|message| self.router.mirror(&message));
-    }
-
-    /// A program asks for something; the errno of the answer.
-    fn ask(&mut self, flags: u16, write: impl FnOnce(&mut Reply<'_>)) -> i32 {
-        let mut bytes = Vec::new();
-        let flags = flags | NLM_F_REQUEST | NLM_F_ACK;
-        write_message(&mut bytes, libc::RTM_NEWLINK, flags, Address { port: 0, sequence: 9 }, write).unwrap();
-        let mut replies = Replies::default();
-        self.router.request(&mut self.client, &bytes, &mut replies);
-        let answer: Vec<u8> = replies.iter().flatten().copied().collect();
-        let last: Message<'_> = messages(&answer).last().unwrap();
-        -i32::from_ne_bytes(*last.body().first_chunk().unwrap())
-    }
-
-    /// `ip link add link v0 name v0.10 type vlan id 10`.
-    fn add(&mut self) -> i32 {
-        self.ask(NLM_F_CREATE | NLM_F_EXCL, |message| {
-            message.fixed(&header(0, 0, 0));
-            message.text(libc::IFLA_IFNAME, "v0.10");
-            message.u32(libc::IFLA_LINK, LOWER);
-            let info = message.nest(libc::IFLA_LINKINFO);
-            message.text(libc::IFLA_INFO_KIND, "vlan");
-            let data = message.nest(libc::IFLA_INFO_DATA);
-            message.u16(1, 10);
-            message.end(data);
-            message.end(info);
-        })
-    }
-
-    fn done(&self) -> Vec<Done> {
-        std::mem::take(&mut self.done.lock().unwrap())
-    }
-}
-
-fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
-    let mut header = [0; 16];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header[8..12].copy_from_slice(&flags.to_ne_bytes());
-    header[12..].copy_from_slice(&change.to_ne_bytes());
-    header
+/// `ip link add link v0 name v0.10 type vlan id 10`.
+fn add(lab: &mut Lab) -> i32 {
+    lab.ask(NLM_F_CREATE | NLM_F_EXCL, |message| {
+        message.fixed(&header(0, 0, 0));
+        message.text(libc::IFLA_IFNAME, "v0.10");
+        message.u32(libc::IFLA_LINK, LOWER);
+        info(message, "vlan", |message| message.u16(1, 10));
+    })
 }
 
 #[test]
 fn a_kernel_that_has_them_makes_them() {
     let mut lab = Lab::new(true);
-    assert_eq!(lab.add(), 0);
+    assert_eq!(add(&mut lab), 0);
     let [Done::Requested { kind: libc::RTM_NEWLINK, attributes, .. }] = &lab.done()[..] else {
         panic!("the kernel has not got the request alone");
     };
@@ -140,7 +32,7 @@ fn a_kernel_that_has_them_makes_them() {
 #[test]
 fn the_routers_follow_the_link_below() {
     let mut lab = Lab::new(false);
-    assert_eq!(lab.add(), 0);
+    assert_eq!(add(&mut lab), 0);
     let [Done::Made(name, Device::Vlan), Done::Requested { index: MADE, attributes, .. }] = &lab.done()[..]
     else {
         panic!("no device is made");
@@ -201,7 +93,7 @@ fn inner<'a>(of: &Attribute<'a>, kind: u16) -> &'a [u8] {
 #[test]
 fn the_routers_are_shown_as_vlan_devices() {
     let mut lab = Lab::new(false);
-    assert_eq!(lab.add(), 0);
+    assert_eq!(add(&mut lab), 0);
     let mut bytes = Vec::new();
     write_message(&mut bytes, libc::RTM_NEWLINK, 0, Address { port: 0, sequence: 1 }, |message| {
         message.fixed(&header(MADE, UP, 0));

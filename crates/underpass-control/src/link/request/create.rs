@@ -6,7 +6,7 @@ use underpass_netlink::{RequestError, Validate};
 
 use super::super::change::{add_link, change_link};
 use super::super::encode::IFLA_VRF_TABLE;
-use super::super::proxied::{make_device, make_tunnel, pass_on};
+use super::super::proxied::{make_device, make_tunnel, pass_on, pass_on_without};
 use super::super::publish::own_mac;
 use super::super::tunnel::fallback::use_kind;
 use super::super::{Link, LinkKind, bridge, tunnel, vlan};
@@ -32,6 +32,9 @@ pub(super) fn create(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Outcome, RequestError> {
+    if let Some(master) = wanted.joins(router) {
+        return make_kernels(router, request, wanted, master);
+    }
     let tunnel = wanted.kind.as_deref().and_then(Kind::named);
     if let Some(kind) = tunnel.filter(|kind| router.experimental || !kind.is_experimental()) {
         return create_tunnel(router, request, wanted, kind);
@@ -84,6 +87,23 @@ fn add(router: &mut Router, cause: Cause, mut link: Link) {
         let changed = Link { master, flags: added.flags | up, ..added.clone() };
         change_link(router, cause, changed);
     }
+}
+
+/// A link of a kind of the kernel's that is to be enslaved to a device of the router's, of which the kernel knows nothing.
+fn make_kernels(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    master: u32,
+) -> Result<Outcome, RequestError> {
+    let unnamed = "A link needs a name to be made as one that is enslaved to a link of this router";
+    let name = wanted.name().filter(|name| !name.contains('%'));
+    let name = name.ok_or(RequestError::new(EOPNOTSUPP, unnamed))?;
+    pass_on_without(router, request, libc::IFLA_MASTER)?;
+    if let Some(live) = &mut router.live {
+        live.devices.joining.insert(name, master);
+    }
+    Ok(Outcome::Done)
 }
 
 /// A tunnel: what is said of it, then what is said of any link.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::panic)]
 
+pub mod beside;
 pub mod recorded;
 
 use std::net::IpAddr;
