@@ -109,7 +109,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 /// What the kernel does at the devices of this namespace; nothing where that cannot be told.
 fn bypassed() -> Vec<Bypass> {
     let devices = underpass_daemon::live::ethernet_devices();
-    let found = Filters::open().and_then(|mut filters| filters.look(&devices)).unwrap_or_default();
+    let found = Filters::open().and_then(|mut filters| filters.look(&devices, false)).unwrap_or_default();
     let name = |device: Option<u32>| devices.get(&device?).cloned();
     found.into_iter().map(|found| Bypass { device: name(found.device), what: found.what }).collect()
 }

@@ -31,6 +31,7 @@ const NFGENMSG: usize = 4;
 const NFPROTO_INET: u8 = 1;
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_NETDEV: u8 = 5;
+const NFPROTO_BRIDGE: u8 = 7;
 const NFPROTO_IPV6: u8 = 10;
 
 const DATAGRAM: usize = 64 << 10;
@@ -67,11 +68,11 @@ impl Filters {
         })
     }
 
-    /// What there is at these devices, and for packets of all.
+    /// What there is at these devices, and for packets of all; of frames in bridges if the router has `bridges`.
     ///
     /// # Errors
     /// What the kernel's socket says.
-    pub fn look(&mut self, devices: &BTreeMap<u32, String>) -> io::Result<BTreeSet<Bypassed>> {
+    pub fn look(&mut self, devices: &BTreeMap<u32, String>, bridges: bool) -> io::Result<BTreeSet<Bypassed>> {
         let mut found = BTreeSet::new();
         self.traffic_control(devices, &mut found)?;
         for &device in devices.keys() {
@@ -82,7 +83,7 @@ impl Filters {
                 found.insert(Bypassed { device: Some(device), what });
             }
         }
-        self.nftables(devices, &mut found)?;
+        self.nftables(devices, bridges, &mut found)?;
         iptables(&mut found);
         Ok(found)
     }
@@ -146,6 +147,7 @@ impl Filters {
     fn nftables(
         &mut self,
         devices: &BTreeMap<u32, String>,
+        bridges: bool,
         found: &mut BTreeSet<Bypassed>,
     ) -> io::Result<()> {
         const CHAIN_TABLE: u16 = 1;
@@ -175,7 +177,8 @@ impl Filters {
             .flat_map(|bytes| messages(bytes))
             .map(|rule| (family(&rule), text(&rule, RULE_TABLE), text(&rule, RULE_CHAIN)))
             .collect();
-        for chain in chains.iter().flat_map(|bytes| messages(bytes)) {
+        let chains = chains.iter().flat_map(|bytes| messages(bytes));
+        for chain in chains.filter(|chain| bridges || family(chain) != NFPROTO_BRIDGE) {
             let (table, name) = (text(&chain, CHAIN_TABLE), text(&chain, CHAIN_NAME));
             let Some(hook) = chain.attributes(NFGENMSG).find(|attribute| attribute.kind == CHAIN_HOOK) else {
                 continue;
@@ -257,6 +260,7 @@ fn hook_name(family: u8, hook: &underpass_netlink::Attribute<'_>) -> Option<(&'s
         NFPROTO_IPV4 => "ip",
         NFPROTO_IPV6 => "ip6",
         NFPROTO_NETDEV => "netdev",
+        NFPROTO_BRIDGE => "bridge",
         _ => return None,
     };
     let place = match (family, number) {

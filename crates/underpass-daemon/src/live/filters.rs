@@ -62,7 +62,8 @@ impl Watch {
         (self.looked, self.links) = (Some(Instant::now()), links);
         let links = router.links().filter(|link| attached(link));
         let devices: BTreeMap<u32, String> = links.map(|link| (link.index, link.name.clone())).collect();
-        let found = match filters.look(&devices) {
+        let bridges = router.links().any(|link| link.bridge.is_some());
+        let found = match filters.look(&devices, bridges) {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!("what the kernel filters: {error}");

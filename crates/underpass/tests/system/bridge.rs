@@ -102,6 +102,15 @@ fn a_bridge_of_the_router() {
     assert_eq!(of_bridge[0]["address"].as_str(), lowest);
     assert_eq!(shown(&r, "bridge -j link show").as_array().unwrap().len(), 3);
 
+    // What the kernel would do to frames in bridges is said to be passed by, where it can do anything.
+    let chain = "nft 'add table bridge up; \
+                 add chain bridge up guard { type filter hook forward priority 0; policy drop; }'";
+    if r.namespace.outcome(chain).unwrap().status == 0 {
+        wait(&r, "the chain is named", || r.log().contains("nftables chain bridge up guard at forward"));
+        ping(&h1, "10.0.0.2", 1).unwrap();
+        r.namespace.run("nft delete table bridge up").unwrap();
+    }
+
     // Ports are isolated, and filtered where frames come in.
     r.run("for port in p1 p2; do ip link set $port type bridge_slave isolated on; done");
     unanswered(&h1, "10.0.0.2");
