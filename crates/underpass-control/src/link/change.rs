@@ -164,7 +164,8 @@ pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
         link.sink = Some(free_port(router));
     }
     if link.bridge.is_some() {
-        router.stations.insert(index, Stations::default());
+        let stations = Stations::within(router.engine.region());
+        router.stations.insert(index, stations);
     }
     let vrf = link.vrf_table().is_some();
     router.links.put(link.clone());

@@ -31,7 +31,7 @@ pub const OBJECTS: u32 = 1 << 20;
 /// Most counters of traffic control.
 pub(crate) const MOST_TC: u32 = 1 << 9;
 /// Most links.
-pub(crate) const MOST_LINKS: u32 = 1 << 13;
+pub const MOST_LINKS: u32 = 1 << 13;
 /// Most objects.
 pub(crate) const MOST_OBJECTS: u32 = 1 << 15;
 

@@ -1,17 +1,19 @@
-//! What programs read of links, and how they find the VLAN device of a tag.
+//! What programs read of links, how they find the VLAN device of a tag, and the stations of a bridge.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::counters::{MOST_LINKS, link_at};
 use super::records::{
-    FORWARD4, FORWARD6, IN, IN_VRF, LABELS, Leaving, OUT, PEER, Records, VLAN, XDP_OUT, pair,
+    BRIDGE, BRIDGE_OUT, FORWARD4, FORWARD6, IN, IN_VRF, LABELS, Leaving, OUT, PEER, Records, VLAN, XDP_OUT,
+    pair,
 };
 use crate::counters::Direction;
 use crate::hmac::Require;
+use crate::l2::fdb::InKernel;
 use crate::lpm::{Arena, Words};
 use crate::publish::Retirer;
-use crate::tables::{HookId, IDS, Link, LinkId, Vlan, Vlans};
+use crate::tables::{Bridge, BridgePort, HookId, IDS, Link, LinkId, PortState, Vlan, Vlans};
 
 /// Identifiers of VLANs whose devices are in one record, as a power of two.
 pub const GROUP: u32 = 6;
@@ -23,20 +25,32 @@ pub(super) const GROUP_BITS: u32 = GROUPS.trailing_zeros() + 1;
 /// What the record of a VLAN device says of the link below it: the index of the interface, and how packets leave by that.
 type Below = (u32, u16);
 
+/// In bridges that forget stations after fewer milliseconds workers alone hear them: it is looked once a second which ones programs
+/// have heard.
+const LEAST_AGEING: u64 = 3000;
+
+/// What a link's record says besides of others.
+pub(crate) struct Beside<'a> {
+    /// The link below a VLAN device.
+    pub lower: Option<&'a Link>,
+    /// The bridge that it is a port of.
+    pub bridge: Option<&'a Bridge>,
+}
+
 impl Records {
-    /// Puts a link's record into its slot, which is the interface's too. `lower` is the link below a VLAN device.
+    /// Puts a link's record into its slot, which is the interface's too. `before` is the index of the interface that it was.
     pub(crate) fn set_link(
         &mut self,
         id: LinkId,
         link: Option<&Link>,
-        (lower, before): (Option<&Link>, u32),
+        (Beside { lower, bridge }, before): (Beside<'_>, u32),
         retirer: &Retirer,
     ) {
         let known = link.filter(|_| id.0 < MOST_LINKS);
         self.set_vlans(id, known.and_then(|link| link.vlans.as_deref()), retirer);
         let record = known.and_then(|link| match &link.vlan {
             Some(vlan) => self.vlan_device(id, (link, vlan), lower),
-            None => self.link(id, link),
+            None => self.link(id, link, bridge),
         });
         self.links.put(&mut self.blocks, id.0, record.clone(), retirer);
         let ifindex = link.map_or(before, |link| link.ifindex);
@@ -53,14 +67,33 @@ impl Records {
     /// 16: MAC address; 24: MTU; 28: interface index of the device for misses; 32: slot of the filters of what comes in, or 0
     /// 36: where the slots of its VLANs begin, or 0
     /// ```
-    fn link(&self, id: LinkId, link: &Link) -> Option<Vec<u64>> {
+    ///
+    /// Of a port of a bridge besides
+    ///
+    /// ```text
+    /// 40: where the slots of the bridge's stations begin; 44: how many there are, less 1; 48: the factor of their hash
+    /// 56: where it is said which were heard; 60: the number of the link; 64: that of the bridge
+    /// ```
+    fn link(&self, id: LinkId, link: &Link, bridge: Option<&Bridge>) -> Option<Vec<u64>> {
         let device = link.programs?;
         let mut flags = if self.is_plain(link) && !link.is_inside() { IN } else { 0 };
         if link.up && !link.classifies_egress() {
             flags |= leaving(device.leaving) | if device.xdp { XDP_OUT } else { 0 };
         }
+        let port = link.bridge_port.as_deref().filter(|port| passes_frames(port));
+        let stations =
+            port.zip(bridge).and_then(|(port, bridge)| Some((port, bridge, bridge.fdb.in_kernel()?)));
+        if let Some((port, bridge, _)) = stations {
+            let takes = port.learns && is_plain_bridge(bridge) && link.vlans.is_none();
+            flags |= BRIDGE_OUT | if takes && self.may_look(link) { BRIDGE } else { 0 };
+        }
         let vlans = link.vlans.as_ref().and_then(|_| self.vlans.slot(id.0 << GROUP_BITS));
-        self.any_link(id, (link, link.ifindex, flags), (device.misses, vlans.unwrap_or(0)))
+        let mut record =
+            self.any_link(id, (link, link.ifindex, flags), (device.misses, vlans.unwrap_or(0)))?;
+        if let Some((port, _, InKernel { slots, mask, factor, heard })) = stations {
+            record.extend([pair(slots, mask), factor, pair(heard, id.0), pair(port.bridge.0, 0)]);
+        }
+        Some(record)
     }
 
     /// The same of a VLAN device, but
@@ -92,16 +125,19 @@ impl Records {
         Some(record)
     }
 
-    /// Whether a program may look at what comes in by a link.
+    /// Whether a program may look at the packets that come in by a link.
     fn is_plain(&self, link: &Link) -> bool {
+        self.may_look(link) && link.require_hmac != Require::Always && link.bridge_port.is_none()
+    }
+
+    /// The same, at frames.
+    fn may_look(&self, link: &Link) -> bool {
         link.up
             && link.port.is_some()
             && !link.vrf
             && link.ingress.is_none_or(|HookId(hook)| self.hooks.slot(hook).is_some())
             && link.ingress_qdisc.is_none()
-            && link.require_hmac != Require::Always
             && !link.ifb
-            && link.bridge_port.is_none()
     }
 
     fn any_link(
@@ -155,6 +191,16 @@ impl Records {
     }
 }
 
+/// Whether a port of a bridge passes frames, to whichever other port.
+fn passes_frames(port: &BridgePort) -> bool {
+    port.state == PortState::Forwarding && !port.isolated
+}
+
+/// Whether a frame goes through a bridge with nothing but its addresses looked at.
+fn is_plain_bridge(bridge: &Bridge) -> bool {
+    bridge.filters.is_none() && bridge.answering.is_none() && bridge.ageing >= LEAST_AGEING
+}
+
 /// How packets leave by a device.
 const fn leaving(leaving: Leaving) -> u16 {
     match leaving {
@@ -176,8 +222,16 @@ fn is_listed(lower: &Link, vlan: &Vlan, id: LinkId) -> bool {
     lower.vlans.as_ref().is_some_and(|vlans| vlans.of_tag(vlan.protocol, vlan.id) == Some(id))
 }
 
-/// The VLAN devices whose records change when a link takes the place of another.
+/// The ports of a bridge whose records change when it takes the place of another.
+fn changed_ports<'a>(old: Option<&'a Link>, new: Option<&'a Link>) -> impl Iterator<Item = u32> + use<'a> {
+    let [old, new] = [old, new].map(|link| link.and_then(|link| link.bridge.as_deref()));
+    let bridges = [old, new].into_iter().filter(move |_| old != new).flatten();
+    bridges.flat_map(|bridge| &bridge.ports).map(|port| port.0)
+}
+
+/// The VLAN devices and the ports of bridges whose records change when a link takes the place of another.
 pub(crate) fn changed_above(old: Option<&Link>, new: Option<&Link>) -> Vec<LinkId> {
+    let ports: BTreeSet<u32> = changed_ports(old, new).collect();
     let same = old.and_then(below) == new.and_then(below);
     let all = |link: Option<&Link>| -> Vec<u32> {
         let of = |protocol: Option<&[u32; IDS]>| protocol.copied().unwrap_or([0; IDS]);
@@ -190,7 +244,7 @@ pub(crate) fn changed_above(old: Option<&Link>, new: Option<&Link>) -> Vec<LinkI
         let changes = old != new || !same;
         [old, new].into_iter().filter(move |_| changes)
     });
-    let changed: BTreeSet<u32> = changed.filter_map(|id| id.checked_sub(1)).collect();
+    let changed: BTreeSet<u32> = changed.filter_map(|id| id.checked_sub(1)).chain(ports).collect();
     changed.into_iter().map(LinkId).collect()
 }
 

@@ -15,6 +15,7 @@ use underpass_packet::mpls::Entry;
 use super::Programs;
 use super::counters::{self, ProgramCounters};
 use super::labels::ProgramLabels;
+use super::region::Region;
 use super::{filters, links, tunnels};
 use crate::counters::CounterId;
 use crate::lpm::{Arena, Words};
@@ -55,6 +56,8 @@ pub enum MissCause {
     Hooked,
     /// Packets are traced.
     Traced,
+    /// In a bridge: a frame for a group, for the bridge itself, or from or for a station that is not known at its port.
+    Station,
 }
 
 impl MissCause {
@@ -131,6 +134,10 @@ pub const XDP_OUT: u16 = 64;
 pub const LABELS: u16 = 128;
 /// It is a VLAN device.
 pub const VLAN: u16 = 256;
+/// It is a port of a bridge, and frames that come in go through that. Not with [`IN`].
+pub const BRIDGE: u16 = 512;
+/// It is a port of a bridge, of which frames may leave by it.
+pub const BRIDGE_OUT: u16 = 1024;
 
 /// Most labels that a program puts on a packet.
 pub const MOST_LABELS: usize = 8;
@@ -183,6 +190,8 @@ pub struct Places {
     pub counters: u32,
     /// Slots of next hops, by their numbers.
     pub next_hops: u32,
+    /// Slots of links, by their numbers.
+    pub links: u32,
     /// Words of labels, and their counters of the first processor: [`super::labels`]. `None`: programs know no labels.
     pub labels: Option<(u32, u32)>,
 }
@@ -229,6 +238,8 @@ pub(crate) struct Records {
     pub(crate) counters: ProgramCounters,
     /// `None`: the region has no room for them.
     pub(crate) labels: Option<ProgramLabels>,
+    /// What all of it is in.
+    pub(crate) region: Region,
     wait: Box<dyn Fn() + Send>,
 }
 
@@ -266,6 +277,7 @@ impl Records {
             blocks: Arena::within(&region, RECORD_BITS)?,
             counters: ProgramCounters::new(&region, processors)?,
             labels: ProgramLabels::new(&region, processors),
+            region,
             wait,
         })
     }
@@ -283,6 +295,7 @@ impl Records {
             fou_ports: self.fou_ports.offset(),
             narrow: 0,
             next_hops: self.next_hops.offset(),
+            links: self.links.offset(),
             labels: self.labels.as_ref().map(ProgramLabels::places),
         }
     }

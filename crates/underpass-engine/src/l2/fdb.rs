@@ -13,12 +13,13 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use underpass_packet::ethernet;
 
+use crate::in_kernel::region::Region;
 use crate::lpm::{Pages, Words};
 use crate::publish::prefetch;
 use crate::tables::LinkId;
@@ -182,6 +183,16 @@ impl Fresh {
     }
 }
 
+/// Has memory there before a program writes into it, whose bytes would be lost, and before one looks a station up.
+fn touch(heard: &Words<AtomicU8>, slots: &Words<Slot>) {
+    const PAGE: usize = 4096;
+    (0..heard.len()).step_by(PAGE).for_each(|at| heard.word(at).store(0, Relaxed));
+    if slots.len() < COLD {
+        let step = PAGE / size_of::<Slot>();
+        (0..slots.len()).step_by(step).for_each(|at| slots.word(at)[KEY].store(0, Relaxed));
+    }
+}
+
 /// A key, and the entry of its station.
 type Slot = [AtomicU64; 2];
 const KEY: usize = 0;
@@ -196,7 +207,40 @@ pub struct Fdb {
     taken: AtomicU32,
     /// Moves on whenever a station is learned or moves to another port.
     changes: AtomicU32,
+    /// Where programs in the kernel find the table, if they do.
+    shared: Option<Shared>,
 }
+
+/// What programs in the kernel have of a table.
+struct Shared {
+    /// The memory that the slots are in.
+    region: Region,
+    /// By slot, not 0 if a program has heard the station since the control thread last looked. They write into it once a second,
+    /// and into no entry, which a worker may be about to change.
+    heard: Words<AtomicU8>,
+}
+
+/// Where programs in the kernel find a table, in the region that they share with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct InKernel {
+    /// The slots, each of two words.
+    pub slots: u32,
+    /// How many there are, less 1.
+    pub mask: u32,
+    /// What a key is multiplied by; the place of its slot is the upper half of the product and the lower, by exclusive or.
+    pub factor: u64,
+    /// A byte for each slot: whether its station was heard.
+    pub heard: u32,
+}
+
+/// In the first word of a slot that is taken, with the VLAN and the MAC address.
+pub const KEY_USED: u64 = USED;
+/// In the second word: it leads somewhere; to the bridge itself; to which link.
+pub const ENTRY_PRESENT: u32 = PRESENT as u32;
+/// See [`ENTRY_PRESENT`].
+pub const ENTRY_LOCAL: u32 = (LOCAL as u32) << FLAGS;
+/// See [`ENTRY_PRESENT`].
+pub const ENTRY_LINK: u32 = LINK as u32;
 
 impl fmt::Debug for Fdb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,13 +257,53 @@ impl Default for Fdb {
 impl Fdb {
     /// An empty one with room for so many, and half as many more at least.
     pub fn for_stations(count: usize) -> Self {
+        Self::within(None, count)
+    }
+
+    /// The same, which programs in the kernel read, too, if there is a region and it has room.
+    pub fn within(region: Option<&Region>, count: usize) -> Self {
         let sparse = count.saturating_mul(SPACE / 2 * 3).min(SPARSE);
         let slots = count.saturating_mul(4).max(sparse).clamp(FEWEST, MOST).next_power_of_two();
-        Self {
-            slots: Words::exactly(slots.trailing_zeros(), Pages::Small),
-            factor: RandomState::new().hash_one(slots) | 1,
-            taken: AtomicU32::new(0),
-            changes: AtomicU32::new(0),
+        let bits = slots.trailing_zeros();
+        let within = |region: &Region| {
+            let (heard, slots) = (Words::within(region, bits)?, Words::within(region, bits)?);
+            touch(&heard, &slots);
+            Some((slots, Shared { region: region.clone(), heard }))
+        };
+        let (slots, shared) = match region.and_then(within) {
+            Some((slots, shared)) => (slots, Some(shared)),
+            None => (Words::exactly(bits, Pages::Small), None),
+        };
+        let factor = RandomState::new().hash_one(bits) | 1;
+        Self { slots, factor, taken: AtomicU32::new(0), changes: AtomicU32::new(0), shared }
+    }
+
+    /// Where programs in the kernel find it. `None`: they do not.
+    pub(crate) fn in_kernel(&self) -> Option<InKernel> {
+        let heard = self.shared.as_ref()?.heard.offset();
+        let mask = self.slots.len() as u32 - 1;
+        Some(InKernel { slots: self.slots.offset(), mask, factor: self.factor, heard })
+    }
+
+    /// Takes up which stations programs in the kernel have heard since this was last called.
+    pub fn follow_programs(&self, now: u64) {
+        let Some(Shared { heard, .. }) = &self.shared else { return };
+        for place in 0..heard.len() {
+            if heard.word(place).load(Relaxed) == 0 {
+                continue;
+            }
+            heard.word(place).store(0, Relaxed);
+            let slot = self.slots.word(place);
+            let word = slot[ENTRY].load(Acquire);
+            if let Some(entry) = Entry::unpack(word).filter(|entry| entry.heard < now) {
+                // Where a worker has heard it meanwhile, that is what holds.
+                let _ = slot[ENTRY].compare_exchange(
+                    word,
+                    Entry { heard: now, ..entry }.pack(),
+                    Release,
+                    Relaxed,
+                );
+            }
         }
     }
 
@@ -249,14 +333,15 @@ impl Fdb {
     /// Another one with the same entries, and room.
     pub fn again(&self) -> Self {
         let entries: Vec<_> = self.iter().collect();
+        let region = self.shared.as_ref().map(|shared| &shared.region);
         // With another seed the few that had no room in the largest have it.
         for _ in 0..TRIES {
-            let again = Self::for_stations(entries.len());
+            let again = Self::within(region, entries.len());
             if entries.iter().all(|(station, entry)| again.set(*station, *entry)) {
                 return again;
             }
         }
-        let again = Self::for_stations(entries.len());
+        let again = Self::within(region, entries.len());
         entries.iter().for_each(|(station, entry)| _ = again.set(*station, *entry));
         again
     }

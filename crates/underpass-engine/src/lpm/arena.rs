@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::in_kernel::region::Region;
 use crate::publish::{Retirer, Stamp};
@@ -50,6 +50,8 @@ unsafe impl Atomic for AtomicI64 {}
 unsafe impl Atomic for AtomicU32 {}
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU16 {}
+// SAFETY: an atomic of all-zero bytes is zero.
+unsafe impl Atomic for AtomicU8 {}
 
 // SAFETY: as each of them is.
 unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {}

@@ -146,6 +146,8 @@ pub(super) struct Emit {
     pub(super) act: Label,
     /// The packet leaves by a VLAN device.
     pub(super) tagged: Label,
+    /// The frame goes through a bridge.
+    pub(super) bridged: Label,
     /// A filter drops the packet, for the reason in R0.
     pub(super) policed: Label,
     /// The packet is the kernel's or a worker's.
@@ -156,7 +158,7 @@ pub(super) struct Emit {
 impl Emit {
     pub(super) fn new(mut p: Program, places: Places, hook: Hook) -> Self {
         let [find, walk, part, sum, fold, flow, miss] = std::array::from_fn(|_| p.label());
-        let [either, classify, police, act, policed, tagged] = std::array::from_fn(|_| p.label());
+        let [either, classify, police, act, policed, tagged, bridged] = std::array::from_fn(|_| p.label());
         let comes_out = std::array::from_fn(|_| p.label());
         let (context, causes) = (hook.context(), BTreeMap::new());
         Self {
@@ -177,6 +179,7 @@ impl Emit {
             police,
             act,
             tagged,
+            bridged,
             policed,
             miss,
             causes,
@@ -272,6 +275,16 @@ impl Emit {
 
     /// The same when it is counted as received.
     pub(super) fn go(&mut self) {
+        self.go_by(true);
+    }
+
+    /// The same by the device itself, also where another end might be given it: that would take every frame for its own.
+    pub(super) fn go_by_device(&mut self) {
+        self.go_by(false);
+    }
+
+    fn go_by(&mut self, peers: bool) {
+        let peers = peers && self.hook == Hook::Tcx;
         self.count_one(SENT);
         let p = &mut self.p;
         p.load(Size::Word, R2, R8, 12);
@@ -290,13 +303,13 @@ impl Emit {
         p.here(uncounted);
         p.load(Size::Word, R1, R8, 0);
         p.set(R2, 0);
-        if self.hook == Hook::Tcx {
+        if peers {
             p.load(Size::Half, R3, R8, 4);
             p.jump_if(R3, When::Bits, i32::from(underpass_engine::in_kernel::records::PEER), peer);
         }
         p.call(REDIRECT);
         p.exit();
-        if self.hook == Hook::Tcx {
+        if peers {
             p.here(peer);
             p.call(REDIRECT_PEER);
             p.exit();

@@ -72,13 +72,14 @@ impl Emit {
         );
         let p = &mut self.p;
         p.load(Size::Half, R2, R8, LINK_FLAGS);
-        p.compute(R2, Do::And, records::IN.into());
+        p.compute(R2, Do::And, (records::IN | records::BRIDGE).into());
         p.jump_if(R2, When::Equal, 0, hooked);
         self.traced(token, traced);
         let p = &mut self.p;
         frame_length(p, self.hook, (R2, R3));
         p.store(Size::Double, R10, stack::RECEIVED, R2);
         if self.hook == Hook::Tcx {
+            self.enter_bridge();
             self.find_vlan_device(hooked, frame);
             self.pull(REACHED);
         } else {
@@ -87,6 +88,7 @@ impl Emit {
             p.copy(R1, R6);
             p.call(XDP_GET_BUFF_LEN);
             p.jump_if_register(R0, When::NotEqual, R7, frame);
+            self.enter_bridge();
         }
         self.classify(hooked);
         self.reach(ETHERNET.into(), frame);
@@ -110,6 +112,7 @@ impl Emit {
         self.p.here(four);
         self.input4();
         self.write_comes_out();
+        self.write_bridged();
     }
 
     /// Has so much of the frame, whose length R2 is, lie together, or all of it.

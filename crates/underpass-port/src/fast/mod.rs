@@ -4,6 +4,7 @@
 //!
 //! All is decided before the first byte of a packet is changed.
 
+mod bridge;
 mod decap;
 mod device;
 mod emit;

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+mod bridges;
 mod changes;
 mod filters;
 #[path = "../lab/mod.rs"]
@@ -198,6 +199,17 @@ fn any_packet(mut runner: Runner) {
         }
     }
     check(&became, &runner, &kinds);
+}
+
+#[test]
+fn any_frame_through_a_bridge() {
+    for hook in [Hook::Tcx, Hook::Xdp] {
+        with_runner("any_frame_through_a_bridge", hook, |runner| {
+            let count = number("UNDERPASS_PROGRAM_PACKETS", 20_000);
+            let forwarded = bridges::any_frame(runner, count, number("UNDERPASS_PROGRAM_SEED", 1));
+            assert!(forwarded > count / 8, "{forwarded} of {count}");
+        });
+    }
 }
 
 /// What passes a policer is the same in sum, whoever takes from its bucket.

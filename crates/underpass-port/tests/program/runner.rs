@@ -70,6 +70,13 @@ impl Runner {
         Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), traced, hits })
     }
 
+    /// Has workers get all frames that the program does not carry, as of the ports of a bridge.
+    pub fn give_all(&self) {
+        for ifindex in self.router.ifindexes {
+            self.keep.set_device(ifindex, OfDevice { all: true, ..OfDevice::default() }).expect("a device");
+        }
+    }
+
     /// Has packets traced that a filter matches and that come in by a device.
     pub fn trace(&mut self, filter: Filter, device: Option<usize>) {
         self.traced = None;

@@ -83,6 +83,13 @@ fn a_bridge_of_the_router() {
     // Between hosts, with whole segments; of the bridge itself; and what it routes.
     settle(&h1, "10.0.0.2", PATIENCE).unwrap_or_else(|error| panic!("{error}{}", r.log()));
     transfer(&h1, &h2, "10.0.0.2").unwrap();
+    // By the program in the kernel, if this kernel has it.
+    let fast_path = || r.router.as_ref().unwrap().stats().unwrap().fast_path;
+    if fast_path().off.is_none() {
+        let before = fast_path().hits;
+        ping(&h1, "10.0.0.2", 20).unwrap();
+        assert!(fast_path().hits - before >= 36, "{}", r.log());
+    }
     settle(&h1, "10.0.0.254", PATIENCE).unwrap();
     settle(&h1, "10.9.0.1", PATIENCE).unwrap();
     transfer(&h1, &far, "10.9.0.1").unwrap();

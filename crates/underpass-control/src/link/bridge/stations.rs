@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use underpass_engine::in_kernel::region::Region;
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, Fdb, LOCAL, STATIC, Station, USER};
 use underpass_engine::tables::LinkId;
 
@@ -34,6 +35,11 @@ pub(super) struct Known {
 }
 
 impl Stations {
+    /// None yet, in a table that programs in the kernel read, too, if there is memory that they share.
+    pub(in crate::link) fn within(region: Option<&Region>) -> Self {
+        Self { table: Arc::new(Fdb::within(region, 0)), ..Self::default() }
+    }
+
     /// Puts an entry in, or another in its place; whether the table is another one now. `None`: there is no room.
     pub(super) fn put(&mut self, station: Station, entry: Entry) -> Option<bool> {
         let mut grown = self.table.is_full();
@@ -71,6 +77,7 @@ impl Stations {
     /// been heard for too long.
     pub(super) fn read(&mut self, now: u64, ageing: u64) -> (Vec<(Station, Entry)>, Vec<Station>) {
         let (mut new, mut old) = (Vec::new(), Vec::new());
+        self.table.follow_programs(now);
         self.places.resize(self.table.places(), None);
         for (place, station, entry) in self.table.by_place() {
             if entry.has_expired(now, ageing) && !entry.is(LOCAL) {

@@ -3,8 +3,9 @@
 use super::Writer;
 use crate::counters::Totals;
 use crate::drops::DropReason;
-use crate::in_kernel::links::changed_above;
+use crate::in_kernel::links::{Beside, changed_above};
 use crate::in_kernel::records::{MissCause, Places};
+use crate::in_kernel::region::Region;
 use crate::qos::SharedBucket;
 use crate::tables::{Changed, Hook, HookId, Link, LinkId, LookupId, NextHopId};
 
@@ -63,18 +64,25 @@ impl Writer {
     pub(super) fn record_link(&mut self, LinkId(id): LinkId, before: u32) {
         if let Some(records) = &mut self.records {
             let link = self.tables.links.peek(id, &self.retirer);
-            let vlan = link.and_then(|link| link.vlan.as_ref());
-            let lower = vlan.and_then(|vlan| self.tables.links.peek(vlan.lower.0, &self.retirer));
-            records.set_link(LinkId(id), link, (lower, before), &self.retirer);
+            let peek = |LinkId(id)| self.tables.links.peek(id, &self.retirer);
+            let lower = link.and_then(|link| link.vlan.as_ref()).and_then(|vlan| peek(vlan.lower));
+            let port = link.and_then(|link| link.bridge_port.as_ref());
+            let bridge = port.and_then(|port| peek(port.bridge)?.bridge.as_deref());
+            records.set_link(LinkId(id), link, (Beside { lower, bridge }, before), &self.retirer);
         }
     }
 
-    /// The VLAN devices that programs know otherwise when a link takes the place of another.
+    /// The memory that programs in the kernel read, if there are any.
+    pub fn region(&self) -> Option<&Region> {
+        self.records.as_ref().map(|records| &records.region)
+    }
+
+    /// The VLAN devices and the ports of bridges that programs know otherwise when a link takes the place of another.
     pub(super) fn changed_above(&self, old: Option<&Link>, new: Option<&Link>) -> Vec<LinkId> {
         if self.records.is_some() { changed_above(old, new) } else { Vec::new() }
     }
 
-    /// Brings up to date what programs know of VLAN devices.
+    /// Brings up to date what programs know of VLAN devices and ports of bridges.
     pub(super) fn record_above(&mut self, above: Vec<LinkId>) {
         for id in above {
             let ifindex = self.tables.links.peek(id.0, &self.retirer).map(|link| link.ifindex);
