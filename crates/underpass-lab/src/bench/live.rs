@@ -18,7 +18,7 @@ use underpass_daemon::{output, testbed};
 
 use super::clock::pin_to;
 use super::matches;
-use cases::Case;
+use cases::{Case, Network};
 use chain::{Chain, Rate};
 use report::{Figures, Record, Report, SinkReport};
 use threads::{Rank, rank, unrank};
@@ -31,8 +31,8 @@ use threads::{Rank, rank, unrank};
 /// drops packets in IPv6, as they are for another station; its device is in the router's namespace, so that the fast
 /// path leaves by a plain redirect. The neighbour drops them at tcx; it is in a namespace of its own, so that the
 /// fast path leaves by a peer redirect. Underpass with --fast-path xdp has a third: a neighbour that drops packets in
-/// its device's driver, beside the kernel's router with the one at tcx. Then TCP crosses two routers. Needs root and
-/// two cores, and leaves nothing behind.
+/// its device's driver, beside the kernel's router with the one at tcx. In the case bridge the three routers are
+/// bridges that know both stations. Then TCP crosses two routers. Needs root and two cores, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass bench live
@@ -142,6 +142,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
         bail!("this makes network namespaces and devices: run it as root");
     }
     let cases: Vec<Case> = cases.into_iter().filter(|case| wanted(case.name)).collect();
+    let of = |network: Network| cases.iter().filter(move |case| case.network == network);
     let mut report = Report {
         driver: args.driver,
         rounds: args.rounds,
@@ -150,8 +151,8 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
         cases: Vec::new(),
         tcp: Vec::new(),
     };
-    if !cases.is_empty() {
-        packets(args, &cases, &mut report)?;
+    for network in Network::ALL.into_iter().filter(|network| of(*network).next().is_some()) {
+        packets(args, (network, &of(network).collect::<Vec<_>>()), &mut report)?;
     }
     let mut streams = Ok(());
     if wanted(TCP) {
@@ -164,7 +165,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Packets through all chains.
-fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<()> {
+fn packets(args: &Args, (network, cases): (Network, &[&Case]), report: &mut Report) -> anyhow::Result<()> {
     let everywhere = sched_getaffinity(Pid::from_raw(0))?;
     let cores = cores(&everywhere)?;
     pin_to(cores.generator)?;
@@ -182,7 +183,7 @@ fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<(
             }
         };
         for (kind, at) in kinds.iter().copied() {
-            let chain = Chain::new(kind, at, cores).with_context(|| kind.name())?;
+            let chain = Chain::new(kind, at, network, cores).with_context(|| kind.name())?;
             if matches!(kind, Kind::FastPath | Kind::InDriver) {
                 match chain.leaving()? {
                     Ok(by) => leaving = Some(by),
@@ -195,7 +196,9 @@ fn packets(args: &Args, cases: &[Case], report: &mut Report) -> anyhow::Result<(
             }
             chains.push(chain);
         }
-        report.sinks.push(SinkReport { sink, fast_path: leaving });
+        if report.sinks.iter().all(|known| known.sink != sink) {
+            report.sinks.push(SinkReport { sink, fast_path: leaving });
+        }
         sinks.push((sink, chains));
     }
     for case in cases {

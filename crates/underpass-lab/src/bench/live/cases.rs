@@ -1,4 +1,4 @@
-//! What is measured: the frames that go in, and the routes that all routers have.
+//! What is measured: the frames that go in, and the routes or the bridge that all routers have.
 
 use std::net::Ipv6Addr;
 
@@ -16,8 +16,42 @@ pub const NEIGHBOUR: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 /// How long every frame is.
 pub const LENGTH: usize = 100;
 
-/// What configures a router that has these devices, all behaviours at once.
-pub const CONFIGURATION: &str = "
+/// What a router does with frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// It routes what is in them.
+    Routed,
+    /// It passes them through a bridge.
+    Bridged,
+}
+
+impl Network {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Routed, Self::Bridged];
+
+    /// What configures a router that has these devices.
+    pub const fn configuration(self) -> &'static str {
+        match self {
+            Self::Routed => ROUTES,
+            Self::Bridged => BRIDGE,
+        }
+    }
+}
+
+/// A bridge that knows the stations at both ends.
+const BRIDGE: &str = "
+    ip link add bench-br type bridge
+    ip link set bench-in master bench-br
+    ip link set bench-out master bench-br
+    ip link set bench-in up
+    ip link set bench-out up
+    ip link set bench-br up
+    bridge fdb replace 02:00:00:00:00:01 dev bench-in master static
+    bridge fdb replace 02:00:00:00:00:99 dev bench-out master static
+";
+
+/// All behaviours at once.
+const ROUTES: &str = "
     ip link set bench-in up
     ip link set bench-out up
     ip addr add fd01::1/64 dev bench-in
@@ -46,6 +80,7 @@ const NO_NEXT_HEADER: u8 = 59;
 /// One behaviour.
 pub struct Case {
     pub name: &'static str,
+    pub network: Network,
     pub frame: Vec<u8>,
 }
 
@@ -62,19 +97,22 @@ pub fn all() -> Vec<Case> {
         &[0; 6],
     ]
     .concat();
-    let case = |name, packet: Vec<u8>| Case { name, frame: frame(&packet) };
+    let case = |name, packet: Vec<u8>| Case { name, network: Network::Routed, frame: frame(ROUTER, &packet) };
+    let plain = ipv6(NO_NEXT_HEADER, PLAIN, &[0; 46]);
+    let bridged = Case { name: "bridge", network: Network::Bridged, frame: frame(NEIGHBOUR, &plain) };
     vec![
-        case("IPv6", ipv6(NO_NEXT_HEADER, PLAIN, &[0; 46])),
+        case("IPv6", plain),
         case("End", ipv6(ROUTING, sid(0xe), &srh)),
         case("End.DX2", ipv6(ETHERNET, sid(0xd2), &ethernet)),
         case("End.DX6", ipv6(IPV6, sid(0xd6), &inner)),
         case("End.DT6", ipv6(IPV6, sid(7), &inner)),
         case("H.Encaps", ipv6(NO_NEXT_HEADER, ENCAPSULATED, &[0; 46])),
+        bridged,
     ]
 }
 
-fn frame(packet: &[u8]) -> Vec<u8> {
-    [&ROUTER[..], &[2, 0, 0, 0, 0, 1], &[0x86, 0xdd], packet].concat()
+fn frame(station: [u8; 6], packet: &[u8]) -> Vec<u8> {
+    [&station[..], &[2, 0, 0, 0, 0, 1], &[0x86, 0xdd], packet].concat()
 }
 
 fn ipv6(next_header: u8, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {

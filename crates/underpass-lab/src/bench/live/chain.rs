@@ -22,6 +22,7 @@ use underpass_daemon::{
 use underpass_port::xdp::{DriverSink, Flood, Sink, receive_by_polling};
 
 use super::super::clock::pin_to;
+use super::cases::Network;
 use super::threads::{Rank, Threads, polls, rank};
 use super::{Cores, Kind, SinkKind, cases};
 
@@ -57,7 +58,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    pub fn new(kind: Kind, sink_kind: SinkKind, cores: Cores) -> anyhow::Result<Self> {
+    pub fn new(kind: Kind, sink_kind: SinkKind, network: Network, cores: Cores) -> anyhow::Result<Self> {
         let before = polls()?;
         let [generator, namespace] = ["generator", "router"].map(Namespace::new);
         let (generator, namespace) = (generator?, namespace?);
@@ -94,17 +95,17 @@ impl Chain {
         ))?;
         let router = match kind.arguments() {
             None => {
-                namespace.run(cases::CONFIGURATION)?;
+                namespace.run(network.configuration())?;
                 None
             }
             Some(arguments) => {
                 pin_to(cores.router)?;
-                let one = ["--workers", "1", "--attach", cases::IN, "--attach", cases::OUT];
+                let one = ["--workers", "1", "--own-bridges", "--attach", cases::IN, "--attach", cases::OUT];
                 let started =
                     Router::start(&env::current_exe()?, &namespace, &[&one[..], arguments].concat());
                 pin_to(cores.generator)?;
                 let started = started?;
-                started.run(cases::CONFIGURATION)?;
+                started.run(network.configuration())?;
                 Some(started)
             }
         };
