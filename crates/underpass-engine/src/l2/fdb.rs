@@ -227,7 +227,8 @@ pub(crate) struct InKernel {
     pub slots: u32,
     /// How many there are, less 1.
     pub mask: u32,
-    /// What a key is multiplied by; the place of its slot is the upper half of the product and the lower, by exclusive or.
+    /// What a key is multiplied by; the place of its slot is the upper half of the product and the lower, by exclusive or, and so
+    /// those of that.
     pub factor: u64,
     /// A byte for each slot: whether its station was heard.
     pub heard: u32,
@@ -348,9 +349,11 @@ impl Fdb {
 
     #[inline(always)]
     fn place(&self, station: Station) -> usize {
-        // One half of the product leaves addresses that follow each other near to each other.
+        // Neither half of the product alone, nor the lower bits of both, keep addresses apart that follow each other, whatever the
+        // factor is: those of a vendor would fill long rows of slots.
         let product = u128::from(station.0) * u128::from(self.factor);
-        product as usize ^ (product >> 64) as usize
+        let folded = product as u64 ^ (product >> 64) as u64;
+        (folded ^ folded >> 32) as usize
     }
 
     /// The slot of a station, and how far from its first place that is, from so many places on.

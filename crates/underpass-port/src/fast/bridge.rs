@@ -122,6 +122,9 @@ impl Emit {
         p.load(Size::Double, R1, R10, key);
         p.load(Size::Double, R2, R8, FACTOR);
         p.call_here(self.fold);
+        p.copy(R1, R0);
+        p.compute(R1, Do::ShiftRight, 32);
+        p.compute_with(R0, Do::Xor, R1);
         let found = p.label();
         p.load(Size::Word, R3, R8, MASK);
         p.load(Size::Word, R4, R8, SLOTS);
