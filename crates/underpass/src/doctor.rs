@@ -65,11 +65,18 @@ struct Report {
 }
 
 /// What the router has, and lines of shell that succeed where the kernel has it too.
-const FEATURES: [(&str, &str); 17] = [
+const FEATURES: [(&str, &str); 21] = [
     ("SRv6 encapsulation", "ip -6 route add 2001:db8:1::/48 encap seg6 mode encap segs fc00::1 dev lo"),
     ("SRv6 endpoints", "ip -6 route add fc00::e/128 encap seg6local action End dev lo"),
     ("VRFs", "ip link add up0 type vrf table 100"),
     ("dummies", "ip link add up0 type dummy"),
+    (
+        "VLAN devices",
+        "ip link add up0 type veth peer name up1 && ip link add link up0 name up2 type vlan id 7",
+    ),
+    ("bridges", "ip link add up0 type bridge"),
+    ("VXLANs", "ip link add up0 type vxlan id 7 dstport 4789 local 10.0.0.1"),
+    ("Geneve", "ip link add up0 type geneve id 7 remote 10.0.0.2"),
     ("MPLS", "sysctl -qw net.mpls.platform_labels=100 && ip -f mpls route add 16 dev lo"),
     ("IPIP", "ip link add up0 type ipip local 10.0.0.1 remote 10.0.0.2"),
     ("SIT", "ip link add up0 type sit local 10.0.0.1 remote 10.0.0.2"),

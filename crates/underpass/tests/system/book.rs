@@ -158,6 +158,11 @@ fn how_to_build_an_l3vpn() {
 }
 
 #[test]
+fn how_to_build_a_bridge() {
+    type_lines("how-to/bridge.md");
+}
+
+#[test]
 fn how_to_build_an_l2vpn() {
     type_lines("how-to/l2vpn.md");
 }
