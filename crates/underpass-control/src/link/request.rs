@@ -429,20 +429,23 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (Some(link), _) => {
             let (link, flush) = wanted.parameters(router, link)?;
             let changed = wanted.changed(router, &link)?;
+            if router.live.is_some() && wanted.slave_data.is_some() {
+                bridge::beside::change_port(router, cause, &changed);
+            }
+            if flush.stations {
+                bridge::fdb::flush(router, cause, &changed);
+            }
             if vlan::beside::is_own(router, &changed) {
                 return vlan::beside::change(router, request, &changed);
             }
             if bridge::beside::is_own(router, &changed) {
-                return bridge::beside::change(router, request, &changed, flush);
+                return bridge::beside::change(router, request, &changed);
             }
             if router.live.is_some() && wanted.data.is_some() {
                 return change_tunnel(router, request, changed);
             }
             if router.live.is_some() {
                 return set_master(router, request, changed.index, changed.master);
-            }
-            if flush.stations {
-                bridge::fdb::flush(router, cause, &changed);
             }
             change_link(router, cause, changed);
             Ok(Outcome::Done)
@@ -472,7 +475,7 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 return vlan::beside::change(router, request, &changed);
             }
             if bridge::beside::is_own(router, &changed) {
-                return bridge::beside::change(router, request, &changed, Flush::default());
+                return bridge::beside::change(router, request, &changed);
             }
             if router.live.is_some() {
                 return set_master(router, request, changed.index, changed.master);

@@ -131,6 +131,22 @@ fn a_bridge_of_the_router() {
     r.run("tc qdisc del dev p1 clsact");
     ping(&h1, "10.0.0.2", 1).unwrap();
 
+    // A port that is a tunnel of the router's, and a device that the kernel makes.
+    r.run(
+        "ip link add vx1 type vxlan id 7 dstport 4789 local 10.9.0.254
+         ip link set vx1 master br0 up
+         ip link set vx1 type bridge_slave cost 9
+         ip link set vx1 type vxlan ageing 77
+         ip link add v1 master br0 type veth peer name v2",
+    );
+    let vxlan = shown(&r, "ip -d -j link show dev vx1");
+    let info = &vxlan[0]["linkinfo"];
+    assert_eq!((&info["info_data"]["ageing"], &info["info_slave_data"]["cost"]), (&77.into(), &9.into()));
+    wait(&r, "v1 is a port", || {
+        shown(&r, "bridge -j link show").as_array().unwrap().iter().any(|port| port["ifname"] == "v1")
+    });
+    r.run("ip link del vx1; ip link del v1");
+
     // A port that goes down, and one that leaves.
     r.run("ip link set p3 down");
     wait(&r, "p3 is disabled", || {

@@ -5,10 +5,9 @@ use libc::{EOPNOTSUPP, RTM_SETLINK};
 use underpass_netlink::RequestError;
 
 use super::super::mirror::change_mirrored_link;
-use super::super::proxied::{add_device, enslave, header, keep_master, kernel_has, pass_on_rest, set_master};
+use super::super::proxied::{add_device, enslave, header, keep_master, kernel_has, pass_on_rest};
 use super::super::rewrite::notify_reported;
 use super::super::{Link, valid_mac};
-use super::{Flush, fdb};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::{Device, Request, Router};
@@ -54,30 +53,24 @@ pub(in crate::link) fn make(
     keep_master(router, index, link.master, rest)
 }
 
-/// Makes of a bridge of the router's, or of a port of one, what `link` says.
+/// Makes of a bridge of the router's what `link` says.
 pub(in crate::link) fn change(
     router: &mut Router,
     request: &Request<'_>,
     link: &Link,
-    flush: Flush,
 ) -> Result<Outcome, RequestError> {
-    let cause = Cause::from(request);
-    let old = router.links.get(link.index).cloned().ok_or(RequestError::errno(EOPNOTSUPP))?;
-    if link.bridge.is_none() {
-        set_master(router, request, link.index, link.master)?;
-    } else {
-        pass_on_rest(router, request, link.index, &OWN, |_| {})?;
-        enslave(router, link.index, link.master);
-    }
-    if flush.stations {
-        fdb::flush(router, cause, link);
-    }
-    // A port that is set free is none any more.
-    let port = link.bridge_port.clone().filter(|_| old.master == link.master);
-    let now = router.links.get(link.index).cloned().unwrap_or(old);
-    let bridge_port = port.or_else(|| now.bridge_port.clone());
-    settle(router, cause, Link { bridge: link.bridge.clone(), bridge_port, ..now });
+    pass_on_rest(router, request, link.index, &OWN, |_| {})?;
+    enslave(router, link.index, link.master);
+    let now = router.links.get(link.index).cloned().ok_or(RequestError::errno(EOPNOTSUPP))?;
+    settle(router, Cause::from(request), Link { bridge: link.bridge.clone(), ..now });
     Ok(Outcome::Done)
+}
+
+/// Makes of a port of a bridge of the router's what `link` says of it as one.
+pub(in crate::link) fn change_port(router: &mut Router, cause: Cause, link: &Link) {
+    if let Some(now) = router.links.get(link.index).cloned() {
+        settle(router, cause, Link { bridge_port: link.bridge_port.clone(), ..now });
+    }
 }
 
 /// Makes of a bridge or a port what `new` says, whatever of it the kernel knows: that is requested there, and mirrored when the
@@ -107,7 +100,7 @@ pub(super) fn settle(router: &mut Router, cause: Cause, new: Link) {
     }
 }
 
-/// Whether a link is a bridge of the router's beside a kernel, or a port of one.
+/// Whether a link is a bridge of the router's beside a kernel.
 pub(in crate::link) fn is_own(router: &Router, link: &Link) -> bool {
-    router.live.is_some() && (link.bridge.is_some() || link.bridge_port.is_some())
+    router.live.is_some() && link.bridge.is_some()
 }
