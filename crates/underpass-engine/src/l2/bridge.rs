@@ -459,7 +459,8 @@ fn leave<const COUNT: bool, T: Trace>(
             return path.drop(packet, DropReason::NoHeadroom, trace);
         }
     }
-    if !packet.fits(longest(link)) {
+    // Of a frame with a tag Linux has that beside the frame.
+    if !packet.fits(longest(link) + tag_of(packet.bytes())) {
         return path.drop(packet, DropReason::TooBig, trace);
     }
     send_by(path, view, (id, link), (packet, true), trace);

@@ -8,7 +8,7 @@ use super::LinkId;
 use crate::l2::fdb::Fdb;
 
 /// What makes a link a bridge: IEEE 802.1Q.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Bridge {
     /// Its ports.
     pub ports: Box<[LinkId]>,

@@ -4,9 +4,11 @@
 use underpass_engine::in_kernel::counters::MOST_LINKS;
 use underpass_engine::in_kernel::records::{BRIDGE, BRIDGE_OUT, MissCause};
 use underpass_engine::l2::fdb::{ENTRY_LINK, ENTRY_LOCAL, ENTRY_PRESENT, KEY_USED};
+use underpass_packet::ethernet;
 
 use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
 use super::input::LINK_FLAGS;
+use super::police::LINK_FILTERS;
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When};
 
 /// The record of a link: its MTU.
@@ -41,10 +43,29 @@ impl Emit {
             self.because(MissCause::Hooked),
         );
         self.p.here(self.bridged);
-        if self.hook == Hook::Tcx {
-            self.p.set(R1, 0);
-            self.p.store(Size::Double, R10, stack::BELOW, R1);
+        // Which filters are about a frame with a tag workers say.
+        let (tagged, plain) = (self.p.label(), self.p.label());
+        match self.hook {
+            Hook::Tcx => {
+                let p = &mut self.p;
+                p.set(R1, 0);
+                p.store(Size::Double, R10, stack::BELOW, R1);
+                p.load(Size::Word, R1, R6, sk_buff::VLAN_PRESENT);
+                p.jump_if(R1, When::Equal, 0, plain);
+            }
+            Hook::Xdp => {
+                self.reach(ETHERNET.into(), unknown);
+                let p = &mut self.p;
+                p.load(Size::Half, R1, R7, 12);
+                p.jump_if(R1, When::Equal, ethernet::VLAN.to_be().into(), tagged);
+                p.jump_if(R1, When::NotEqual, ethernet::SERVICE_VLAN.to_be().into(), plain);
+            }
         }
+        let p = &mut self.p;
+        p.here(tagged);
+        p.load(Size::Word, R1, R8, LINK_FILTERS);
+        p.jump_if(R1, When::NotEqual, 0, hooked);
+        p.here(plain);
         self.classify(hooked);
         self.reach(ETHERNET.into(), unknown);
         // Destination and source, as numbers.
@@ -105,11 +126,22 @@ impl Emit {
             p.load(Size::Word, R1, R6, sk_buff::GSO_SIZE);
             p.jump_if(R1, When::NotEqual, 0, fits);
         }
+        // In a driver a tag is in the frame, and one that may be longer for that is a worker's.
         p.load(Size::Word, R1, R8, LINK_MTU);
         p.add(R1, i32::from(ETHERNET) + TAG);
         p.load(Size::Double, R2, R10, stack::RECEIVED);
         p.jump_if_register(R2, When::Greater, R1, too_long);
         p.here(fits);
+        if self.hook == Hook::Tcx {
+            // What is beside the frame is counted with it.
+            let plain = p.label();
+            p.load(Size::Word, R1, R6, sk_buff::VLAN_PRESENT);
+            p.jump_if(R1, When::Equal, 0, plain);
+            p.load(Size::Double, R2, R10, stack::RECEIVED);
+            p.add(R2, TAG);
+            p.store(Size::Double, R10, stack::RECEIVED, R2);
+            p.here(plain);
+        }
         self.pass_filters();
         self.count_received();
         self.go_by_device();

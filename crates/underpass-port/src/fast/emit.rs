@@ -278,18 +278,22 @@ impl Emit {
         self.go_by(true);
     }
 
-    /// The same by the device itself, also where another end might be given it: that would take every frame for its own.
+    /// The same of a frame as it came, by the device itself, also where another end might be given it: that would take every
+    /// frame for its own.
     pub(super) fn go_by_device(&mut self) {
         self.go_by(false);
     }
 
-    fn go_by(&mut self, peers: bool) {
-        let peers = peers && self.hook == Hook::Tcx;
+    fn go_by(&mut self, changed: bool) {
+        let peers = changed && self.hook == Hook::Tcx;
         self.count_one(SENT);
         let p = &mut self.p;
         p.load(Size::Word, R2, R8, 12);
         p.compute(R2, Do::Add, 32);
-        frame_length(p, self.hook, (R4, R1));
+        match changed {
+            true => frame_length(p, self.hook, (R4, R1)),
+            false => p.load(Size::Double, R4, R10, stack::RECEIVED),
+        }
         self.count(R2, R4);
         let p = &mut self.p;
         let (uncounted, peer) = (p.label(), p.label());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use nix::time::{ClockId, clock_gettime};
 use underpass_engine::buffer::PortId;
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, Fdb, LOCAL, STATIC, STICKY, Station};
-use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, PortState, Suppresses};
+use underpass_engine::tables::{Bridge, BridgePort, Link, LinkId, Membership, PortState, Suppresses};
+use underpass_packet::ethernet;
 
 use crate::random::Random;
 use crate::router::{DEVICES, Router};
@@ -31,35 +32,35 @@ fn now() -> u64 {
     now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000
 }
 
+fn rarely(random: &mut Random) -> bool {
+    random.below(12) == 0
+}
+
+/// The link of a bridge.
+fn link(router: &Router, random: &mut Random, bridge: Bridge) -> Link {
+    Link {
+        ifindex: 3000,
+        port: Some(PortId(200)),
+        up: true,
+        programs: None,
+        ingress: None,
+        bridge: Some(Box::new(bridge)),
+        ..router.link(0, random)
+    }
+}
+
 impl Bridged {
     /// A bridge without ports.
     pub fn new(router: &mut Router) -> Self {
         let fdb = Arc::new(Fdb::within(router.writer.region(), 0));
-        let bridge = Bridge {
-            ports: Box::default(),
-            fdb: Arc::clone(&fdb),
-            ageing: 300_000,
-            group_forward: 0,
-            filters: None,
-            answering: None,
-        };
-        let link = Link {
-            ifindex: 3000,
-            port: Some(PortId(200)),
-            up: true,
-            programs: None,
-            ingress: None,
-            bridge: Some(Box::new(bridge)),
-            ..router.link(0, &mut Random(0))
-        };
+        let link = link(router, &mut Random(0), Bridge { fdb: Arc::clone(&fdb), ..Bridge::default() });
         Self { id: router.writer.add_link(link), fdb }
     }
 
     /// All devices become ports of any kind, and stations are behind any of them.
     pub fn configure(&self, router: &mut Router, random: &mut Random) {
         for device in 0..DEVICES {
-            let mut rarely = || random.below(12) == 0;
-            let (closed, deaf, isolated) = (rarely(), rarely(), rarely());
+            let (closed, deaf, isolated) = (rarely(random), rarely(random), rarely(random));
             let port = BridgePort {
                 bridge: self.id,
                 number: device as u16 + 1,
@@ -78,22 +79,18 @@ impl Bridged {
             router.writer.set_link(router.links[device], link.clone());
             (router.now_links[device], router.has_programs[device]) = (link, true);
         }
-        let bridge = Link {
-            bridge: Some(Box::new(Bridge {
-                ports: router.links[..DEVICES].into(),
-                fdb: Arc::clone(&self.fdb),
-                ageing: 300_000,
-                group_forward: 0,
-                filters: None,
-                answering: None,
-            })),
-            ifindex: 3000,
-            port: Some(PortId(200)),
-            up: true,
-            programs: None,
-            ingress: None,
-            ..router.link(0, random)
+        // Of these bridges programs know nothing.
+        let (filters, answers, forgets) = (rarely(random), rarely(random), rarely(random));
+        let members = || Membership::new(1, [(1, true)]);
+        let bridge = Bridge {
+            ports: router.links[..DEVICES].into(),
+            fdb: Arc::clone(&self.fdb),
+            ageing: if forgets { 2000 } else { 300_000 },
+            filters: filters.then(|| (ethernet::VLAN, members())),
+            answering: answers.then(Box::default),
+            ..Bridge::default()
         };
+        let bridge = link(router, random, bridge);
         router.writer.set_link(self.id, bridge);
         for n in 0..KNOWN {
             let flags = match random.below(20) {
@@ -119,11 +116,21 @@ impl Bridged {
         let there = router.links[..DEVICES].iter().position(|link| Some(*link) == at);
         let device = there.filter(|_| random.below(8) > 0).unwrap_or(random.below(DEVICES as u64) as usize);
         let mut destination = station(random.below(STATIONS));
-        if random.below(20) == 0 {
-            destination[0] |= 1;
+        match random.below(40) {
+            0 | 1 => destination[0] |= 1,
+            2 => destination = [1, 0x80, 0xc2, 0, 0, 0xe],
+            _ => {}
         }
+        let mut from = station(source);
+        match random.below(60) {
+            0 => from[0] |= 1,
+            1 => from = [0; 6],
+            _ => {}
+        }
+        // Of a VLAN that no device is above for.
+        let tag: &[u8] = if rarely(random) { &[0x88, 0xa8, 0x60, 77] } else { &[] };
         let len = [60, 60, 218, 219, 1298, 1299, 1518, 1519][random.below(8) as usize];
-        let mut frame = [&destination[..], &station(source), &[0x88, 0xb5]].concat();
+        let mut frame = [&destination[..], &from, tag, &[0x88, 0xb5]].concat();
         frame.resize_with(len, || random.next() as u8);
         (device, frame)
     }
