@@ -132,7 +132,7 @@ fn is_about_own_station(router: &Router, message: &Message<'_>) -> bool {
     master.is_some_and(is_bridge)
         || named(router, message).is_some_and(|link| {
             is_about_end(router, message)
-                || is_of(libc::NTF_MASTER) && link.bridge_port.is_some()
+                || (is_of(libc::NTF_MASTER) || header[FLAGS] == 0) && link.bridge_port.is_some()
                 || link.bridge.is_some()
         })
 }

@@ -156,8 +156,14 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
                 settle(router, cause, port);
             }
         }
-        if selects {
+        let reported = |link: &Link| (link.mac, link.mtu, link.carrier);
+        let is_other = router.live.is_some() && reported(old) != reported(new);
+        if selects || is_other {
             select(router, cause, new.index);
+        }
+        if is_other {
+            // The kernel may have reported what was requested before something else was.
+            adjust(router, cause, new.index);
         }
         publish_ports(router, old, new);
         fdb::refresh_local(router, cause, new.index);
@@ -245,7 +251,8 @@ fn adjust(router: &mut Router, cause: Cause, index: u32) {
     }
     if !bridge.mac_is_set {
         let lowest = router.links.slaves(index).map(|port| port.mac).min().unwrap_or_default();
-        if lowest != bridge.id {
+        let is_late = router.live.is_some() && valid_mac(lowest) && new.mac != lowest;
+        if lowest != bridge.id || is_late {
             (bridge.id, new.mac) = (lowest, lowest);
         }
     }

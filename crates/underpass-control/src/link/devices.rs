@@ -9,6 +9,7 @@ use super::bridge::device::Bridge;
 use super::vlan::device::Vlan;
 use super::{Link, Tunnel};
 use crate::Device;
+use crate::events::Cause;
 
 /// Devices that are gone are still spoken of for a while.
 const REMEMBERED: usize = 64;
@@ -57,6 +58,8 @@ pub(crate) struct Devices {
     pub masters: BTreeMap<u32, u32>,
     /// The same of links that the kernel has made and is yet to report, by name.
     pub joining: BTreeMap<String, u32>,
+    /// Links of which listeners are yet to hear what the kernel does not know, and what has caused it.
+    pub others: BTreeMap<u32, Cause>,
     /// What the kernel has last reported of each link: the body of its message.
     pub reported: BTreeMap<u32, Box<[u8]>>,
     /// The kernel's own tunnels.

@@ -8,6 +8,8 @@ use super::change::add_link;
 use super::encode::{IFLA_VRF_TABLE, in_own_vrf};
 use super::proxied::enslave;
 use super::publish::publish_link;
+use super::request::master_for;
+use super::rewrite::link_is_other;
 use super::tunnel::publish::unpublish_tunnel;
 use super::{Link, LinkKind, bridge, vlan};
 use crate::address::kernel_routes::refresh_routes;
@@ -153,8 +155,8 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
             if let Some(link) = router.links.get(index).filter(|_| master.is_some()).cloned() {
                 change_mirrored_link(router, &link, Link { master, ..link.clone() });
             }
-            if joining.is_some() {
-                enslave(router, index, joining);
+            if let Some(master) = joining {
+                join(router, index, master);
             }
             names_changed(router);
         }
@@ -162,6 +164,15 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
         Some(_) => {}
     }
     Ok(())
+}
+
+/// A link of the kernel's that was made to be enslaved to a device of the router's is there.
+fn join(router: &mut Router, index: u32, master: u32) {
+    let Some(link) = router.links.get(index) else { return };
+    match master_for(router, link, master) {
+        Ok(master) => enslave(router, Cause::default(), index, master),
+        Err(error) => tracing::warn!("{} was made, and cannot be enslaved: {error}", link.name),
+    }
 }
 
 pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, mut new: Link) {
@@ -233,7 +244,9 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     }
     let slaves: Vec<Link> = router.links.slaves(index).cloned().collect();
     for slave in slaves {
+        let of_bridge = slave.bridge_port.is_some().then_some(slave.index);
         change_mirrored_link(router, &slave.clone(), Link { master: None, ..slave });
+        of_bridge.into_iter().for_each(|port| link_is_other(router, Cause::default(), port));
     }
     let neighbours: Vec<_> = [false, true]
         .into_iter()

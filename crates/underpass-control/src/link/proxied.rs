@@ -9,10 +9,11 @@ use underpass_netlink::{Reply, RequestError, tunnel};
 use super::devices::ProxiedTunnel;
 use super::encode::IFLA_INET6_ADDR_GEN_MODE;
 use super::mirror::{change_mirrored_link, unmirror_link};
-use super::rewrite::notify_reported;
+use super::rewrite::link_is_other;
 use super::{Link, LinkKind};
 use crate::dump::Outcome;
 use crate::events::Cause;
+use crate::live::Live;
 use crate::request::word;
 use crate::route::mirror::unpark_routes;
 use crate::{Device, Request, Router};
@@ -151,10 +152,17 @@ pub(super) fn keep_master(
     master: Option<u32>,
     done: Result<(), RequestError>,
 ) -> Result<Outcome, RequestError> {
+    let is_own = |live: &Live, master: u32| live.devices.get(master).is_some();
+    let own = master.filter(|master| router.live.as_ref().is_some_and(|live| is_own(live, *master)));
+    let done = done.and_then(|()| match master.filter(|_| own.is_none()) {
+        Some(kernels) => router.request_kernel(RTM_SETLINK, 0, |message| {
+            message.fixed(&header(index, 0, 0));
+            message.u32(libc::IFLA_MASTER, kernels);
+        }),
+        None => Ok(()),
+    });
     done.inspect_err(|_| remove_device(router, index))?;
-    if let Some(master) = master
-        && let Some(live) = &mut router.live
-    {
+    if let (Some(live), Some(master)) = (&mut router.live, own) {
         live.devices.masters.insert(index, master);
     }
     Ok(Outcome::Done)
@@ -183,7 +191,7 @@ pub(super) fn change_tunnel(
     })?;
     let (index, master) = (link.index, link.master);
     change_own_tunnel(router, link);
-    enslave(router, index, master);
+    enslave(router, request.into(), index, master);
     Ok(Outcome::Done)
 }
 
@@ -210,7 +218,7 @@ pub(super) fn delete_devices(router: &mut Router, doomed: &[u32]) -> Result<Outc
     for &index in doomed {
         let slaves: Vec<u32> = router.links.slaves(index).map(|link| link.index).collect();
         for slave in slaves {
-            enslave(router, slave, None);
+            enslave(router, Cause::default(), slave, None);
         }
         remove_device(router, index);
         unmirror_link(router, index);
@@ -229,10 +237,15 @@ pub(super) fn set_master(
     let own = |router: &Router, master: u32| {
         router.live.as_ref().is_some_and(|live| live.devices.get(master).is_some())
     };
-    let given = [libc::IFLA_MASTER, libc::IFLA_LINKINFO];
-    let skip = if master.is_some_and(|master| !own(router, master)) { &[] } else { &given[..] };
+    const GIVEN: [u16; 2] = [libc::IFLA_LINKINFO, libc::IFLA_MASTER];
+    let made = own(router, index);
+    let skip: &[u16] = match master.is_some_and(|master| !own(router, master)) {
+        true if made => &GIVEN[..1],
+        true => &[],
+        false => &GIVEN,
+    };
     let before = router.links.get(index).and_then(|link| link.master);
-    if before.is_some_and(|master| !own(router, master)) && !skip.is_empty() {
+    if before.is_some_and(|master| !own(router, master)) && skip.len() == GIVEN.len() {
         // Enslaved to a bridge, or the like: set free there.
         router.request_kernel(RTM_SETLINK, 0, |message| {
             message.fixed(&header(index, 0, 0));
@@ -241,13 +254,13 @@ pub(super) fn set_master(
     }
     pass_on_rest(router, request, index, skip, |_| {})?;
     let master = master.filter(|&master| own(router, master));
-    enslave(router, index, master);
+    enslave(router, request.into(), index, master);
     Ok(Outcome::Done)
 }
 
 /// Puts a link into a VRF or a bridge of the router's, or out of it. For a VRF the link is taken down, as by Linux's
 /// `cycle_netdev`.
-pub(super) fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
+pub(super) fn enslave(router: &mut Router, cause: Cause, index: u32, master: Option<u32>) {
     let Some(old) = router.links.get(index).cloned() else { return };
     let Some(live) = &mut router.live else { return };
     let before = live.devices.master(index);
@@ -271,7 +284,7 @@ pub(super) fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
     match switches {
         true => switch_kernels(router, index, true),
         // Of which the kernel tells nothing.
-        false => notify_reported(router, Cause::default(), index),
+        false => link_is_other(router, cause, index),
     }
 }
 

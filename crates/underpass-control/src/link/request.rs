@@ -371,7 +371,7 @@ fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, RequestE
 }
 
 /// The master that `link` gets. Linux: `do_set_master` and `vrf_add_slave`.
-fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, RequestError> {
+pub(super) fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, RequestError> {
     if master == 0 || link.master == Some(master) {
         return Ok(link.master.filter(|_| master != 0));
     }
@@ -429,25 +429,18 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (Some(link), _) => {
             let (link, flush) = wanted.parameters(router, link)?;
             let changed = wanted.changed(router, &link)?;
-            if router.live.is_some() && wanted.slave_data.is_some() {
-                bridge::beside::change_port(router, cause, &changed);
+            if router.live.is_some() {
+                change_beside(router, request, changed.clone(), wanted.data.is_some())?;
+                if wanted.slave_data.is_some() {
+                    bridge::beside::change_port(router, cause, &changed);
+                }
             }
             if flush.stations {
                 bridge::fdb::flush(router, cause, &changed);
             }
-            if vlan::beside::is_own(router, &changed) {
-                return vlan::beside::change(router, request, &changed);
+            if router.live.is_none() {
+                change_link(router, cause, changed);
             }
-            if bridge::beside::is_own(router, &changed) {
-                return bridge::beside::change(router, request, &changed);
-            }
-            if router.live.is_some() && wanted.data.is_some() {
-                return change_tunnel(router, request, changed);
-            }
-            if router.live.is_some() {
-                return set_master(router, request, changed.index, changed.master);
-            }
-            change_link(router, cause, changed);
             Ok(Outcome::Done)
         }
         (None, named) if !request.create() => {
@@ -462,6 +455,25 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     }
 }
 
+/// Makes of a link beside a kernel what `changed` says; `kind`: also of what makes its kind.
+fn change_beside(
+    router: &mut Router,
+    request: &Request<'_>,
+    changed: Link,
+    kind: bool,
+) -> Result<Outcome, RequestError> {
+    if vlan::beside::is_own(router, &changed) {
+        return vlan::beside::change(router, request, &changed);
+    }
+    if bridge::beside::is_own(router, &changed) {
+        return bridge::beside::change(router, request, &changed);
+    }
+    match kind {
+        true => change_tunnel(router, request, changed),
+        false => set_master(router, request, changed.index, changed.master),
+    }
+}
+
 /// `RTM_SETLINK`. Linux: `rtnl_setlink`.
 pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
@@ -471,14 +483,8 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 return Err(RequestError::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;
-            if vlan::beside::is_own(router, &changed) {
-                return vlan::beside::change(router, request, &changed);
-            }
-            if bridge::beside::is_own(router, &changed) {
-                return bridge::beside::change(router, request, &changed);
-            }
             if router.live.is_some() {
-                return set_master(router, request, changed.index, changed.master);
+                return change_beside(router, request, changed, false);
             }
             change_link(router, Cause::from(request), changed);
             Ok(Outcome::Done)

@@ -324,9 +324,22 @@ pub(super) fn write_reported(router: &Router, reply: &mut Reply<'_>, index: u32)
     reported.is_some()
 }
 
-/// Tells listeners of a link of which something has changed that the kernel does not know.
-pub(super) fn notify_reported(router: &mut Router, cause: Cause, index: u32) {
-    if let Some(body) = reported(router, index) {
-        router.events.notify_own(cause, libc::RTNLGRP_LINK, RTM_NEWLINK, 0, |reply| reply.fixed(&body));
+/// Something has changed of a link that the kernel does not know: listeners hear of it from [`Router::tell_of_links`].
+pub(super) fn link_is_other(router: &mut Router, cause: Cause, index: u32) {
+    if let Some(live) = &mut router.live {
+        live.devices.others.insert(index, cause);
+    }
+}
+
+impl Router {
+    /// Tells listeners of the links of which something has changed that the kernel does not know. To be called when all has been
+    /// mirrored that the kernel has reported: what it has told them of these links is then not newer.
+    pub fn tell_of_links(&mut self) {
+        let others = self.live.as_mut().map(|live| std::mem::take(&mut live.devices.others));
+        for (index, cause) in others.into_iter().flatten() {
+            if let Some(body) = reported(self, index) {
+                self.events.notify_own(cause, libc::RTNLGRP_LINK, RTM_NEWLINK, 0, |reply| reply.fixed(&body));
+            }
+        }
     }
 }

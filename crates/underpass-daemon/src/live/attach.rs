@@ -4,6 +4,7 @@ mod made;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -65,8 +66,8 @@ struct Attached {
     device: Arc<Device>,
     port: PortId,
     mtu: u32,
-    /// Of a port of a bridge of the router's.
-    promiscuous: Option<Promiscuous>,
+    /// Of a port of a bridge of the router's: that it takes frames for all stations, or why it does not.
+    promiscuous: Option<io::Result<Promiscuous>>,
 }
 
 /// The devices that are attached, and those that stand for the host.
@@ -409,12 +410,11 @@ impl Attachments {
             if wanted == attached.promiscuous.is_some() {
                 continue;
             }
-            let taken = wanted.then(|| Promiscuous::new(*index)).transpose();
-            attached.promiscuous = taken.unwrap_or_else(|error| {
+            attached.promiscuous = wanted.then(|| Promiscuous::new(*index));
+            if let Some(Err(error)) = &attached.promiscuous {
                 let name = attached.device.name();
                 tracing::warn!("{name}: {error}: its bridge gets nothing of what is for other stations");
-                None
-            });
+            }
         }
     }
 

@@ -14,11 +14,13 @@ impl Host for Live {
         if let Err(error) = self.kernel.catch_up(&mut self.router) {
             tracing::error!("the kernel's tables cannot be followed: {error}");
         }
+        self.router.tell_of_links();
         self.follow();
     }
 
     fn request(&mut self, client: &mut Client, messages: &[u8], replies: &mut Replies) {
         self.router.request(client, messages, replies);
-        self.follow();
+        // What the kernel has done for it.
+        self.catch_up();
     }
 }

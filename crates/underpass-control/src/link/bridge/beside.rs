@@ -5,15 +5,14 @@ use libc::{EOPNOTSUPP, RTM_SETLINK};
 use underpass_netlink::RequestError;
 
 use super::super::mirror::change_mirrored_link;
-use super::super::proxied::{add_device, enslave, header, keep_master, kernel_has, pass_on_rest};
-use super::super::rewrite::notify_reported;
+use super::super::proxied::{add_device, header, keep_master, kernel_has, pass_on_rest, set_master};
+use super::super::rewrite::link_is_other;
 use super::super::{Link, valid_mac};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::{Device, Request, Router};
 
 /// What of a request for a bridge says what it is to the router, and not what it is to the kernel.
-const OWN: [u16; 2] = [libc::IFLA_LINKINFO, libc::IFLA_MASTER];
 const OWN_AT_FIRST: [u16; 5] =
     [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER, libc::IFLA_MTU, libc::IFLA_ADDRESS];
 
@@ -59,16 +58,16 @@ pub(in crate::link) fn change(
     request: &Request<'_>,
     link: &Link,
 ) -> Result<Outcome, RequestError> {
-    pass_on_rest(router, request, link.index, &OWN, |_| {})?;
-    enslave(router, link.index, link.master);
+    set_master(router, request, link.index, link.master)?;
     let now = router.links.get(link.index).cloned().ok_or(RequestError::errno(EOPNOTSUPP))?;
     settle(router, Cause::from(request), Link { bridge: link.bridge.clone(), ..now });
     Ok(Outcome::Done)
 }
 
-/// Makes of a port of a bridge of the router's what `link` says of it as one.
+/// Makes of a port of a bridge of the router's what `link` says of it as one, if it still is one of that bridge.
 pub(in crate::link) fn change_port(router: &mut Router, cause: Cause, link: &Link) {
-    if let Some(now) = router.links.get(link.index).cloned() {
+    let is_port = |now: &&Link| now.bridge_port.is_some() && now.master == link.master;
+    if let Some(now) = router.links.get(link.index).filter(is_port).cloned() {
         settle(router, cause, Link { bridge_port: link.bridge_port.clone(), ..now });
     }
 }
@@ -84,7 +83,7 @@ pub(super) fn settle(router: &mut Router, cause: Cause, new: Link) {
     let known = Link { mac: old.mac, mtu: old.mtu, carrier: old.carrier, ..new };
     if known != old {
         change_mirrored_link(router, &old, known);
-        notify_reported(router, cause, index);
+        link_is_other(router, cause, index);
     }
     if (mac, mtu, carrier) == (None, None, None) {
         return;

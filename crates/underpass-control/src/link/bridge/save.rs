@@ -113,14 +113,17 @@ fn save_vlans(save: &mut Save<'_>, name: &str, vlans: &Vlans, default: u16, itse
 /// learned again.
 pub(crate) fn save_stations(save: &mut Save<'_>) {
     let links: Vec<&Link> = save.router.links.iter().filter(|link| save.keeps_in_bridge(link)).collect();
-    for link in links {
+    // One without a VLAN is put into all VLANs of its link, and others take its place there.
+    for (link, with_vlan) in
+        [false, true].into_iter().flat_map(|with| links.iter().map(move |link| (*link, with)))
+    {
         let name = save.name(link.index);
         let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
         let stations = bridge.and_then(|bridge| save.router.stations.get(&bridge));
         let mut entries = stations.map(|stations| stations.by(link.id)).unwrap_or_default();
         entries.reverse();
         for (station, entry) in entries {
-            if !entry.is(USER | EXTERNAL) {
+            if !entry.is(USER | EXTERNAL) || (station.vlan() != 0) != with_vlan {
                 continue;
             }
             let itself = if link.bridge.is_some() { "self" } else { "master" };
@@ -137,7 +140,7 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         }
         let state = link.bridge_port.as_ref().map(|port| port.settings.state);
         let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
-        if let Some(state) = state.filter(|state| *state != FORWARDING)
+        if let Some(state) = state.filter(|state| *state != FORWARDING && with_vlan)
             && up
             && link.up()
             && link.carrier
@@ -153,8 +156,8 @@ fn later_vlans(router: &Router, link: &Link, station: Station) -> Vec<u16> {
     let vlans = of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans));
     let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
     let table = bridge.and_then(|bridge| router.stations.get(&bridge)).map(|stations| &stations.table);
-    let is_known =
-        |vlan: &u16| table.is_some_and(|table| table.find(Station::new(station.mac(), *vlan)).is_some());
+    let find = |vlan: u16| table.and_then(|table| table.find(Station::new(station.mac(), vlan)));
+    let is_known = |vlan: &u16| find(*vlan).is_some_and(|entry| entry.link == link.id);
     vlans.into_iter().flat_map(Vlans::iter).map(|(id, ..)| id).filter(|id| !is_known(id)).collect()
 }
 

@@ -76,7 +76,7 @@ pub(in crate::link) fn change(
         live.devices.vlans.insert(link.index, vlan.clone());
     }
     change_mirrored_link(router, &old, Link { vlan: link.vlan.clone(), ..old.clone() });
-    enslave(router, link.index, link.master);
+    enslave(router, request.into(), link.index, link.master);
     Ok(Outcome::Done)
 }
 

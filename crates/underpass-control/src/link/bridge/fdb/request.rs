@@ -86,6 +86,21 @@ impl<'a> Wanted<'a> {
         own
     }
 
+    /// Has the kernel do what is about the addresses that a port has itself, where that is a device of the kernel's.
+    fn leave_own(
+        &mut self,
+        router: &mut Router,
+        request: &Request<'_>,
+        link: &Link,
+    ) -> Result<(), RequestError> {
+        const BOTH: u8 = NTF_SELF | NTF_MASTER;
+        if router.live.is_some() && link.bridge_port.is_some() && self.flags & BOTH == BOTH {
+            pass_on(router, request, NTF_MASTER)?;
+            self.flags &= !NTF_SELF;
+        }
+        Ok(())
+    }
+
     /// The bridge that a request is about. Of the addresses that a device has itself only a bridge's can be changed.
     fn bridge(&self, link: &Link, what: &'static str) -> Result<u32, RequestError> {
         if !has_frames(link) {
@@ -139,24 +154,25 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
             match router.live.is_some() && link.bridge_port.is_none() {
-                true => pass_on(router, request)?,
+                true => pass_on(router, request, NTF_SELF)?,
                 false => new_of_bridge(router, request, &wanted, (&link, mac))?,
             }
         }
         vxlan_fdb::new(router, request, &wanted, (&link, mac))?;
     } else {
+        wanted.leave_own(router, request, &link)?;
         new_of_bridge(router, request, &wanted, (&link, mac))?;
     }
     Ok(Outcome::Done)
 }
 
-/// What of a request is for the bridge of the device, where that is the kernel's.
-fn pass_on(router: &mut Router, request: &Request<'_>) -> Result<(), RequestError> {
+/// What of a request is for the bridge of the device, where that is the kernel's, or for the device itself: it without a flag.
+fn pass_on(router: &mut Router, request: &Request<'_>, without: u8) -> Result<(), RequestError> {
     /// Where the flags of a `struct ndmsg` are, behind the header of the message.
     const FLAGS: usize = 16 + 10;
     let mut bytes = request.message.bytes.to_vec();
     if let Some(flags) = bytes.get_mut(FLAGS) {
-        *flags &= !NTF_SELF;
+        *flags &= !without;
     }
     router.pass_on(&mut bytes)
 }
@@ -248,7 +264,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if wanted.takes_own(&link) {
         if wanted.flags & NTF_MASTER != 0 {
             match router.live.is_some() && link.bridge_port.is_none() {
-                true => pass_on(router, request)?,
+                true => pass_on(router, request, NTF_SELF)?,
                 false => drop(delete_of_bridge(router, request, &wanted, (&link, mac))?),
             }
         }
@@ -257,6 +273,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
             false => vxlan_fdb::delete(router, request, &wanted, (&link, mac)),
         };
     }
+    wanted.leave_own(router, request, &link)?;
     delete_of_bridge(router, request, &wanted, (&link, mac))
 }
 
