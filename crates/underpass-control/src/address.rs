@@ -100,8 +100,6 @@ struct OnLink {
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     links: BTreeMap<u32, OnLink>,
-    /// By VRF, what links without an address of their own send from, as it was published last.
-    common: BTreeMap<u32, [Option<IpAddr>; 2]>,
     /// Changes with every change of an address.
     pub generation: u64,
     /// Changes with every change of what the addresses are, and in which VRF.

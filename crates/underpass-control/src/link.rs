@@ -29,6 +29,9 @@ pub(crate) use request::{delete, is_own, new, set};
 pub(crate) use rewrite::{is_own_dump, rewrite};
 pub use tunnel::{Tunnel, tunnel_ioctl};
 
+/// The index of `lo`.
+pub(crate) const LOOPBACK: u32 = 1;
+
 /// What a link is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkKind {

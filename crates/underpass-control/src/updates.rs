@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::Router;
+use crate::address::publish::publish_instance;
 use crate::events::Cause;
 use crate::link::bridge::publish::publish_neighbour;
 use crate::link::tunnel::publish::publish_tunnels_by;
@@ -30,6 +31,7 @@ pub(crate) fn link_changed(router: &mut Router, link: u32, role: bool) {
     refresh_next_hops(router, link);
     refresh_labels_of(router, link);
     if role {
+        publish_instance(router, link);
         refresh_lookups(router);
     } else {
         forget_gateways(router);

@@ -7,7 +7,7 @@ use libc::IFA_F_PERMANENT;
 
 use super::kernel_routes::refresh_routes;
 use super::query::notify_address;
-use super::source::{common_sources, same_vrf};
+use super::source::instance_device;
 use super::{Address, kernel_protocol, link_local, scope_of};
 use crate::Router;
 use crate::events::Cause;
@@ -207,17 +207,18 @@ pub(crate) fn address_gone(router: &mut Router, cause: Cause, address: &Address)
     publish_tunnels_from(router, address.local);
 }
 
-/// Publishes the links whose source of ICMP errors may have changed with an address of `link`: that one, and all of
-/// its VRF if who has no address there sends from another one by now.
+/// Publishes a link whose addresses have changed, and what the links of its routing instance send from that have none.
 pub(super) fn publish_sources(router: &mut Router, link: u32) {
-    let vrf = router.links.vrf_of(link).map_or(0, |vrf| vrf.index);
-    let common = common_sources(router, link);
-    if router.addresses.common.insert(vrf, common) == Some(common) {
-        publish_link(router, link);
-    } else {
-        let others = router.links.iter().map(|other| other.index);
-        let same: Vec<u32> = others.filter(|&other| same_vrf(router, link, other)).collect();
-        same.into_iter().for_each(|index| publish_link(router, index));
-    }
+    publish_link(router, link);
+    publish_instance(router, link);
     publish_tunnels_from_any(router);
+}
+
+/// Publishes what the links of a link's routing instance send from that have no address of their own: the link's addresses
+/// have changed, or it has come into the instance.
+pub(crate) fn publish_instance(router: &mut Router, link: u32) {
+    let device = instance_device(router, link);
+    if device != link {
+        publish_link(router, device);
+    }
 }

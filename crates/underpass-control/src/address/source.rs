@@ -2,33 +2,72 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use underpass_engine::tables::Instance;
+
 use super::{Address, sends4, sends6};
 use crate::Router;
+use crate::link::LOOPBACK;
 
 /// The address that the router sends from by this link when nothing else says which: the widest of
 /// its own, or else of its VRF, or else of another link of that. Linux: `inet_select_addr`.
 pub(crate) fn source4(router: &Router, link: u32) -> Option<Ipv4Addr> {
-    let usable = |address: &&Address| sends4(address);
-    let own = router.addresses.v4(link).iter().find(usable);
-    let vrf = || router.addresses.v4(router.links.vrf_of(link)?.index).iter().find(usable);
-    let found = own.or_else(vrf).or_else(|| {
-        let others = router.links.iter().filter(|other| same_vrf(router, link, other.index));
-        others.flat_map(|other| router.addresses.v4(other.index)).find(usable)
-    });
-    match found?.local {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    }
+    own_source4(router, link).or_else(|| common4(router, link))
 }
 
 /// The same for IPv6: a global address of the link, or else of another link of the same VRF, or else
 /// the link's own link-local address.
 pub(crate) fn source6(router: &Router, link: u32) -> Option<Ipv6Addr> {
-    let global = |address: &&Address| sends6(address);
-    let own = router.addresses.v6(link);
-    let others = router.links.iter().filter(|other| same_vrf(router, link, other.index));
-    let mut others = others.flat_map(|other| router.addresses.v6(other.index));
-    match own.iter().find(global).or_else(|| others.find(global)).or(own.first())?.local {
+    let first = || router.addresses.v6(link).first().and_then(ipv6);
+    own_source6(router, link).or_else(|| common6(router, link)).or_else(first)
+}
+
+/// The IPv4 address of a link's own that the router sends from by it.
+pub(crate) fn own_source4(router: &Router, link: u32) -> Option<Ipv4Addr> {
+    router.addresses.v4(link).iter().find(|address| sends4(address)).and_then(ipv4)
+}
+
+/// The global IPv6 address of a link's own that the router sends from by it.
+pub(crate) fn own_source6(router: &Router, link: u32) -> Option<Ipv6Addr> {
+    router.addresses.v6(link).iter().find(|address| sends6(address)).and_then(ipv6)
+}
+
+/// The routing instance of a link, as the packet path knows it.
+pub(crate) fn instance(router: &Router, link: u32) -> Instance {
+    let device = instance_device(router, link);
+    match router.links.get(device) {
+        Some(device) if device.index != link => Instance::Of(device.id),
+        _ => Instance::Own { source4: common4(router, link), source6: common6(router, link) },
+    }
+}
+
+/// The link that stands for the routing instance of a link: the device of its VRF, or `lo`.
+pub(crate) fn instance_device(router: &Router, link: u32) -> u32 {
+    router.links.vrf_of(link).map_or(LOOPBACK, |vrf| vrf.index)
+}
+
+/// What the links without an IPv4 address of their own send from in the VRF of `link`: an address of the VRF's device, or
+/// else the first.
+fn common4(router: &Router, link: u32) -> Option<Ipv4Addr> {
+    let of_vrf = || own_source4(router, router.links.vrf_of(link)?.index);
+    let first = || router.addresses.links.values().flat_map(|on_link| &on_link.v4);
+    of_vrf().or_else(|| first().find(|it| sends4(it) && same_vrf(router, link, it.link)).and_then(ipv4))
+}
+
+/// The same for IPv6: the first global address.
+fn common6(router: &Router, link: u32) -> Option<Ipv6Addr> {
+    let mut all = router.addresses.links.values().flat_map(|on_link| &on_link.v6);
+    all.find(|it| sends6(it) && same_vrf(router, link, it.link)).and_then(ipv6)
+}
+
+const fn ipv4(address: &Address) -> Option<Ipv4Addr> {
+    match address.local {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+const fn ipv6(address: &Address) -> Option<Ipv6Addr> {
+    match address.local {
         IpAddr::V6(address) => Some(address),
         IpAddr::V4(_) => None,
     }
@@ -36,11 +75,7 @@ pub(crate) fn source6(router: &Router, link: u32) -> Option<Ipv6Addr> {
 
 /// The IPv6 addresses of a link.
 pub(crate) fn own6(router: &Router, link: u32) -> Box<[Ipv6Addr]> {
-    let own = router.addresses.v6(link).iter().filter_map(|address| match address.local {
-        IpAddr::V6(address) => Some(address),
-        IpAddr::V4(_) => None,
-    });
-    own.collect()
+    router.addresses.v6(link).iter().filter_map(ipv6).collect()
 }
 
 /// The anycast addresses that a link has with its own.
@@ -58,24 +93,7 @@ pub(crate) fn several(router: &Router, link: u32) -> Box<[(IpAddr, u8)]> {
     }
 }
 
-pub(super) fn same_vrf(router: &Router, a: u32, b: u32) -> bool {
+fn same_vrf(router: &Router, a: u32, b: u32) -> bool {
     let vrf = |index| router.links.vrf_of(index).map(|vrf| vrf.index);
     vrf(a) == vrf(b)
-}
-
-/// What links without an address of their own send from, in the VRF of `link`: see [`Router::source4`],
-/// [`Router::source6`].
-pub(super) fn common_sources(router: &Router, link: u32) -> [Option<IpAddr>; 2] {
-    let first = |usable: fn(&Address) -> bool| {
-        let mut usable = router.addresses.iter().filter(|address| usable(address));
-        usable.find(|address| same_vrf(router, link, address.link)).map(|address| address.local)
-    };
-    let vrf = router.links.vrf_of(link).map(|vrf| vrf.index);
-    let of_vrf = vrf.and_then(|vrf| router.addresses.v4(vrf).iter().find(|address| sends4(address)));
-    [
-        of_vrf
-            .map(|address| address.local)
-            .or_else(|| first(|address| address.local.is_ipv4() && sends4(address))),
-        first(|address| address.local.is_ipv6() && sends6(address)),
-    ]
 }

@@ -6,11 +6,12 @@ use super::bridge::stations::Stations;
 use super::encode::in_own_vrf;
 use super::publish::{compile_link, free_port, notify_link, notify_link_gone, publish_link};
 use super::tunnel::publish::{publish_tunnel, unpublish_tunnel};
-use super::{Link, LinkKind, bridge, vlan};
+use super::{LOOPBACK, Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::address::publish::{
     addresses_down, addresses_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
 };
+use crate::address::source::instance_device;
 use crate::events::Cause;
 use crate::neighbour::request::{flush_neighbours, flush_neighbours_of};
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF, notify_netconf};
@@ -32,6 +33,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
         master.and_then(|master| router.links.get(master)).is_some_and(|master| master.vrf_table().is_some())
     };
     let leaves = old.master != new.master && (is_vrf(old.master) || is_vrf(new.master));
+    let instance = instance_device(router, new.index);
     bridge::enslave(router, &old, &mut new);
     let wanted_up = new.up();
     if old.up() && (!wanted_up || leaves) {
@@ -79,6 +81,9 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     }
     if old.mtu != new.mtu && new.ipv6() {
         follow_mtu(router, index, old.mtu, new.mtu);
+    }
+    if leaves {
+        publish_link(router, instance);
     }
     if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
         link_changed(router, index, leaves || new.vrf_table().is_some() || v6.0 != v6.1);
@@ -148,13 +153,13 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
 
 /// Makes the loopback link, which is up from the start.
 pub(crate) fn add_loopback(router: &mut Router) {
-    let lo = Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]);
+    let lo = Link::new(LOOPBACK, "lo".into(), LinkKind::Loopback, [0; 6]);
     let flags = lo.flags | IFF_UP as u32;
     add_link(router, Cause::default(), lo.clone());
     change_link(
         router,
         Cause::default(),
-        Link { flags, id: router.links.get(1).map_or(lo.id, |lo| lo.id), ..lo },
+        Link { flags, id: router.links.get(LOOPBACK).map_or(lo.id, |lo| lo.id), ..lo },
     );
 }
 

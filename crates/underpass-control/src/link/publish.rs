@@ -12,7 +12,7 @@ use super::tunnel::publish::publish_tunnel;
 use super::vlan::compile::{compile as compile_vlan, compile_above as compile_vlans_above};
 use super::{Link, LinkKind};
 use crate::Router;
-use crate::address::source::{anycast6, own6, several, source4, source6};
+use crate::address::source::{anycast6, instance, own_source4, own_source6, own6, several};
 use crate::events::Cause;
 use crate::live::Hooked;
 use crate::route::ioam::ioam_link;
@@ -93,11 +93,12 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         back6: lookup_back(router, link),
         forward4: true,
         forward6: link.ipv6(),
-        source4: source4(router, link.index),
+        source4: own_source4(router, link.index),
         vrf: link.vrf_table().is_some(),
         in_vrf: link.vrf_table().or(vrf_table_over(router, link)).is_some(),
         bare4: router.addresses.v4(link.index).is_empty(),
-        source6: source6(router, link.index),
+        source6: own_source6(router, link.index),
+        instance: instance(router, link.index),
         own6: own6(router, link.index),
         anycast6: anycast6(router, link.index),
         several: several(router, link.index),

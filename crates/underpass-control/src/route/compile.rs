@@ -10,9 +10,7 @@ use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
-use super::compiled::{
-    ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, RouteLimits, discard_index,
-};
+use super::compiled::{ActionKey, Build, Compiled, Holding, KEYED, Number, RouteLimits, discard_index};
 use super::info::{Hop, Info, InfoId, NextHops, Origin, Tunnel};
 use super::ioam::{self, ioam_action};
 use super::lookup::{blackhole_object, l3mdev_table, type_error, ways_of};
@@ -26,6 +24,7 @@ use super::scope::link_id;
 use super::segments::{behaviour, flavours, headend, source_route};
 use super::table::{Family, Ids};
 use crate::Router;
+use crate::link::LOOPBACK;
 use crate::link::tunnel::compile::{compile_route_tunnel, gateway_tunnel};
 
 /// The action that discards so.

@@ -283,9 +283,6 @@ pub(super) const fn discard_index(discard: Discard) -> usize {
     }
 }
 
-/// The index of `lo`.
-pub(super) const LOOPBACK: u32 = 1;
-
 /// The type of what is no route but compiled as one: the parameters that `tunnel_key` gives to packets for a tunnel.
 pub(super) const KEYED: u8 = libc::RTN_UNSPEC;
 

@@ -24,8 +24,9 @@ use super::rule::{self, Rule};
 use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes};
 use super::table::{Family, Ids, Prefix};
 use crate::Router;
+use crate::link::LOOPBACK;
 
-use super::published::{Egress, Fib, FibId, LOOPBACK, RuleLinks, Scope};
+use super::published::{Egress, Fib, FibId, RuleLinks, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
 pub(super) enum End {

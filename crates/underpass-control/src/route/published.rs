@@ -7,6 +7,7 @@ use underpass_engine::tables::{Fib4Id, Fib6Id, LookupId};
 
 use super::info::InfoId;
 use super::table::{Family, bits};
+use crate::link::LOOPBACK;
 use crate::{Link, Router};
 
 /// A forwarding table of the packet path.
@@ -66,9 +67,6 @@ impl Scope {
         }
     }
 }
-
-/// The index of `lo`.
-pub(super) const LOOPBACK: u32 = 1;
 
 /// A link and the MAC address that a neighbour has there.
 type Station = (u32, [u8; 6]);

@@ -23,10 +23,10 @@ use super::encode::notify_route;
 use super::info::{Hop, Info, InfoId, NextHops, Origin};
 use super::lookup::{address_type4, l3mdev_table, own_address6, type_error};
 use super::owner::replaces_own;
-use super::published::LOOPBACK;
 use super::table::{Family, Ids, Place};
 use crate::dump::Outcome;
 use crate::events::Cause;
+use crate::link::LOOPBACK;
 use crate::{Request, Router};
 
 const RT_SCOPE_HOST: u8 = libc::RT_SCOPE_HOST;

@@ -8,9 +8,10 @@ use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use super::egress::egress_of;
 use super::info::Info;
 use super::lookup::ways_of;
-use super::published::{Egress, Fib, FibId, LOOPBACK, RuleLinks, Scope};
+use super::published::{Egress, Fib, FibId, RuleLinks, Scope};
 use super::rule::{self, Rule};
 use super::table::{Family, Ids};
+use crate::link::LOOPBACK;
 use crate::{Device, Router};
 
 /// How tables that are looked up one after the other are merged. The local table goes with the table

@@ -16,4 +16,5 @@ mod mirror;
 mod recorded_requests;
 mod recorded_routes;
 mod samples;
+mod scale;
 mod vlan_beside;

@@ -61,7 +61,7 @@ pub(crate) fn neighbour_solicitation<const COUNT: bool, T: Trace>(
     let overrides = if option.is_empty() || anycast { 0 } else { ndisc::OVERRIDE };
     let mut message = ndisc::Message::advertisement(target, ndisc::ROUTER | solicited | overrides);
     // Linux: `ndisc_send_na`.
-    let source = if link.own6.contains(&target) { target } else { link.source6.unwrap_or(target) };
+    let source = if link.own6.contains(&target) { target } else { view.source6(link).unwrap_or(target) };
     message.fill_checksum(source, destination, option);
     let len = (ndisc::Message::LEN + option.len()) as u16;
     let header = ipv6::Header::new(source, destination, protocol::ICMPV6, ndisc::HOP_LIMIT, len);

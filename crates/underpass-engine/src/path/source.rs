@@ -78,12 +78,12 @@ fn source4(
     let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
     let leaving = egress.filter(is_inside).map(|egress| {
         let route = rules::message_at(view, message, lookup, to.into());
-        route.and_then(|route| leaving4(view, route, egress, to)).or(egress.source4)
+        route.and_then(|route| leaving4(view, route, egress, to)).or_else(|| view.source4(egress))
     });
-    let of_vrf = || view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some())?.source4;
-    let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source4);
+    let of_vrf = || view.source4(view.links().find(|link| link.vrf && is_inside(link))?);
+    let of_links = || [egress, ingress].into_iter().flatten().find_map(|link| view.source4(link));
     // What the host sends arrives by a link that has no addresses.
-    let of_instance = || view.links().filter(is_inside).find_map(|link| link.source4);
+    let of_instance = || view.links().filter(is_inside).find_map(|link| view.source4(link));
     let in_vrf = view.links().any(|link| link.vrf && is_inside(&link));
     // `inet_select_addr`: of a VRF's links, or none.
     let elsewhere = || if in_vrf { None } else { of_links() };
@@ -111,9 +111,9 @@ fn source6(
     (egress, ingress): (Option<&Link>, Option<&Link>),
 ) -> Option<Ipv6Addr> {
     let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
-    let of_link = || egress.filter(is_inside)?.source6_for(to);
-    let of_instance = || view.links().filter(is_inside).find_map(|link| link.source6_for(to));
-    let of_links = || [egress, ingress].iter().flatten().find_map(|link| link.source6);
+    let of_link = || source6_for(view, egress.filter(is_inside)?, to);
+    let of_instance = || view.links().filter(is_inside).find_map(|link| source6_for(view, link, to));
+    let of_links = || [egress, ingress].into_iter().flatten().find_map(|link| view.source6(link));
     of_route6(view, message, lookup, to).or_else(of_link).or_else(of_instance).or_else(of_links)
 }
 
@@ -139,13 +139,13 @@ pub(crate) fn of_error6(view: &View<'_>, meta: &PacketMeta, sender: Ipv6Addr) ->
         let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
         let instance = view.own_lookup(instance);
         let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
-        return links.find_map(|link| link.source6_for(sender));
+        return links.find_map(|link| source6_for(view, link, sender));
     }
     if meta.is(LED_INTO_VRF) {
         // Linux no longer knows by which link it arrived.
         return None;
     }
-    view.link(meta.ingress)?.source6_for(sender)
+    source6_for(view, view.link(meta.ingress)?, sender)
 }
 
 /// The router's address towards another, in the VRF of a link: Linux's `fib_compute_spec_dst`.
@@ -155,7 +155,8 @@ pub(crate) fn towards4(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr
     let egress = route.and_then(|route| view.link(egress_of(view, view.tables.action(route, view.guard)?)?));
     let egress = egress.unwrap_or(link);
     let source = route.and_then(|route| leaving4(view, route, egress, to));
-    source.or(egress.source4).or(link.source4).unwrap_or(Ipv4Addr::UNSPECIFIED)
+    let source = source.or_else(|| view.source4(egress)).or_else(|| view.source4(link));
+    source.unwrap_or(Ipv4Addr::UNSPECIFIED)
 }
 
 /// The address of this router's by which a packet leaves by `link`, for the options that record it: Linux's
@@ -166,7 +167,7 @@ pub(crate) fn recorded4(view: &View<'_>, meta: &PacketMeta, link: LinkId) -> Opt
     let packet = meta.packet.bytes();
     let to = ipv4::View::parse(packet).ok()?.header.destination();
     let route = rules::leaf_at(view, packet, meta.extra.looked_in, to.into());
-    route.and_then(|route| leaving4(view, route, egress, to)).or(egress.source4)
+    route.and_then(|route| leaving4(view, route, egress, to)).or_else(|| view.source4(egress))
 }
 
 impl Link {
@@ -180,24 +181,24 @@ impl Link {
             IpAddr::V6(_) => None,
         })
     }
+}
 
-    /// The address for what goes to this one: RFC 6724 section 5. Rules 2, 6 and 8 distinguish addresses of a link.
-    fn source6_for(&self, to: Ipv6Addr) -> Option<Ipv6Addr> {
-        if to.is_unicast_link_local()
-            && let Some(near) = self.own6.iter().find(|address| address.is_unicast_link_local())
-        {
-            return Some(*near);
-        }
-        let several = self.several.iter().filter_map(|(address, len)| match *address {
-            IpAddr::V6(address) => Some((address, u32::from(*len))),
-            IpAddr::V4(_) => None,
-        });
-        let best = several.min_by_key(|(address, len)| {
-            let common = (address.to_bits() ^ to.to_bits()).leading_zeros();
-            Reverse((label(*address) == label(to), common.min(*len)))
-        });
-        best.map(|(address, _)| address).or(self.source6)
+/// The address of a link for what goes to this one: RFC 6724 section 5. Rules 2, 6 and 8 distinguish addresses of a link.
+fn source6_for(view: &View<'_>, link: &Link, to: Ipv6Addr) -> Option<Ipv6Addr> {
+    if to.is_unicast_link_local()
+        && let Some(near) = link.own6.iter().find(|address| address.is_unicast_link_local())
+    {
+        return Some(*near);
     }
+    let several = link.several.iter().filter_map(|(address, len)| match *address {
+        IpAddr::V6(address) => Some((address, u32::from(*len))),
+        IpAddr::V4(_) => None,
+    });
+    let best = several.min_by_key(|(address, len)| {
+        let common = (address.to_bits() ^ to.to_bits()).leading_zeros();
+        Reverse((label(*address) == label(to), common.min(*len)))
+    });
+    best.map(|(address, _)| address).or_else(|| view.source6(link))
 }
 
 /// The label of an address in the policy table of RFC 6724 section 2.1.

@@ -168,5 +168,5 @@ fn source(view: &View<'_>, action: Option<&Action>) -> Option<Ipv6Addr> {
         Action::Vrf(route) => route.link,
         _ => return None,
     };
-    view.link(link)?.source6
+    view.source6(view.link(link)?)
 }

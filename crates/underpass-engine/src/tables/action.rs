@@ -43,6 +43,13 @@ ids! {
     QdiscId,
 }
 
+/// The look-up of links that are in no VRF, which the control thread makes first.
+impl Default for LookupId {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
 /// The link-layer header that a next hop puts before a packet, ready to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rewrite {

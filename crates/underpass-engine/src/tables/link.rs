@@ -2,13 +2,34 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Bridge, BridgePort, HookId, IoamLink, LookupId, QdiscId, Vlan, Vlans};
+use super::{Bridge, BridgePort, HookId, IoamLink, LinkId, LookupId, QdiscId, Vlan, Vlans};
 use crate::buffer::PortId;
 use crate::hmac::Require;
 use crate::in_kernel::records::OfDevice;
 
+/// The routing instance of a link: its VRF, or all that is in none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Instance {
+    /// The instance of this link, which is the device of the VRF, or `lo`.
+    Of(LinkId),
+    /// The link is such a device itself: it says what the links of the instance send from that have no address of their
+    /// own. So one link changes with that, not each of them.
+    Own {
+        /// Over IPv4.
+        source4: Option<Ipv4Addr>,
+        /// Over IPv6: a global address.
+        source6: Option<Ipv6Addr>,
+    },
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self::Own { source4: None, source6: None }
+    }
+}
+
 /// A link of the router, as the packet path needs it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Link {
     /// The Linux interface index.
     pub ifindex: u32,
@@ -29,7 +50,7 @@ pub struct Link {
     pub forward4: bool,
     /// Whether IPv6 packets received here may be forwarded.
     pub forward6: bool,
-    /// The source of ICMP errors that are sent by this link, if it has an IPv4 address.
+    /// The IPv4 address of its own that the router sends from by it, ICMP errors among others.
     pub source4: Option<Ipv4Addr>,
     /// Whether it has no IPv4 address of its own.
     pub bare4: bool,
@@ -37,8 +58,10 @@ pub struct Link {
     pub vrf: bool,
     /// Whether it is that, or enslaved to one.
     pub in_vrf: bool,
-    /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
+    /// The global IPv6 address of its own that the router sends from by it.
     pub source6: Option<Ipv6Addr>,
+    /// The routing instance that it is in, which has addresses for links that have none.
+    pub instance: Instance,
     /// Its IPv6 addresses.
     pub own6: Box<[Ipv6Addr]>,
     /// The subnet-router anycast addresses that it has with them: RFC 4291 section 2.6.1.

@@ -96,15 +96,14 @@ pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packe
     let own = view.own_lookup(via.lookup);
     let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
     if tunnel.kind.is_over_ipv6() {
-        let source =
-            egress.and_then(|link| link.source6).or_else(|| instance().find_map(|link| link.source6));
+        let source = egress.into_iter().chain(instance()).find_map(|link| view.source6(link));
         return source.unwrap_or(Ipv6Addr::UNSPECIFIED).into();
     }
     let of_route = || match (route, egress, via.address) {
         (Some(route), Some(egress), IpAddr::V4(to)) => leaving4(view, route, egress, to),
         _ => None,
     };
-    let source = of_route().or_else(|| egress?.source4);
-    let source = source.or_else(|| instance().find_map(|link| link.source4));
+    let of_link = || egress.into_iter().chain(instance()).find_map(|link| view.source4(link));
+    let source = of_route().or_else(of_link);
     source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
 }

@@ -1,8 +1,12 @@
 //! What a burst sees of the tables.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use crate::hmac::{Check, Require};
 use crate::limiter::Nanos;
-use crate::tables::{Action, Guard, Link, LinkId, Lookup, LookupId, NextHopId, StoredNextHop, Tables};
+use crate::tables::{
+    Action, Guard, Instance, Link, LinkId, Lookup, LookupId, NextHopId, StoredNextHop, Tables,
+};
 
 /// What a burst sees: the tables as they are now, and the time.
 pub(crate) struct View<'a> {
@@ -17,6 +21,30 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn link(&self, id: LinkId) -> Option<&'a Link> {
         self.tables.link(id, self.guard)
+    }
+
+    /// The IPv4 address that the router sends from by a link when nothing else says which: Linux's `inet_select_addr`.
+    #[cold]
+    pub(crate) fn source4(&self, link: &Link) -> Option<Ipv4Addr> {
+        link.source4.or_else(|| self.common_sources(link).0)
+    }
+
+    /// The same for IPv6: a global address of the link, or of its routing instance, or else a link-local one.
+    #[cold]
+    pub(crate) fn source6(&self, link: &Link) -> Option<Ipv6Addr> {
+        link.source6.or_else(|| self.common_sources(link).1).or_else(|| link.own6.first().copied())
+    }
+
+    /// What the links of a link's routing instance send from that have no address of their own.
+    fn common_sources(&self, link: &Link) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+        let device = match link.instance {
+            Instance::Of(device) => self.link(device),
+            Instance::Own { .. } => Some(link),
+        };
+        match device.map(|device| device.instance) {
+            Some(Instance::Own { source4, source6 }) => (source4, source6),
+            Some(Instance::Of(_)) | None => (None, None),
+        }
     }
 
     /// Every link.

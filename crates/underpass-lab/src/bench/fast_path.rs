@@ -12,10 +12,9 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use underpass_daemon::output;
 use underpass_engine::buffer::PortId;
-use underpass_engine::hmac::Require;
 use underpass_engine::in_kernel::records::{Leaving, MissCause, OfDevice};
 use underpass_engine::tables::{
-    Action, ActionId, Fib4Id, Fib6Id, IoamLink, Link, LinkId, Lookup, LookupId, NextHop, Rewrite, Writer,
+    Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, NextHop, Rewrite, Writer,
 };
 use underpass_port::fast::{Fast, Verdict, arena::Arena};
 use underpass_port::keep::Keep;
@@ -213,36 +212,8 @@ fn link(lookup: LookupId) -> Link {
         lookup,
         forward4: true,
         forward6: true,
-        source4: None,
-        bare4: false,
-        vrf: false,
-        in_vrf: false,
-        source6: None,
-        own6: Box::default(),
-        anycast6: Box::default(),
-        several: Box::default(),
-        back6: None,
-        host: None,
-        shared: false,
-        kernel: None,
-        addresses: None,
-        mpls: false,
-        rpl: false,
-        seg6: false,
-        require_hmac: Require::Present,
-        ioam: IoamLink::default(),
-        ingress: None,
-        egress: None,
-        root: None,
-        ingress_qdisc: None,
-        ifb: false,
-        swallows: false,
-        vlan: None,
-        vlans: None,
-        bridge: None,
-        bridge_port: None,
-        to_bridge: None,
         programs: Some(OfDevice { misses: LO, leaving: Leaving::Redirect, xdp: false }),
+        ..Link::default()
     }
 }
 

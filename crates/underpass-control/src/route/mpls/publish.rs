@@ -17,11 +17,12 @@ use super::{
 };
 use crate::Router;
 use crate::events::Cause;
+use crate::link::LOOPBACK;
 use crate::link::publish::publish_link;
 use crate::route::RouteLimits;
 use crate::route::next_hop::{hold_next_hop, release_next_hop};
 use crate::route::publish::lookup_id;
-use crate::route::published::{LOOPBACK, Scope};
+use crate::route::published::Scope;
 use crate::route::recompile::recompile_all;
 use crate::route::scope::link_id;
 
