@@ -107,7 +107,9 @@ impl<'a> Wanted<'a> {
     pub fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
         let word = |at: usize| word(&header, at);
-        let info = match attributes.get(libc::IFLA_LINKINFO) {
+        // Linux reads it where a link may be made, and only there: `__rtnl_newlink`.
+        let info = attributes.get(libc::IFLA_LINKINFO);
+        let info = match info.filter(|_| request.message.kind != libc::RTM_SETLINK) {
             Some(info) => Some(info.parse_nested(&INFO, Validate::Liberal)?),
             None => None,
         };
@@ -479,9 +481,6 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let wanted = Wanted::parse(request)?;
     match wanted.find(router) {
         (Some(link), _) => {
-            if wanted.data.is_some() || wanted.slave_data.is_some() {
-                return Err(RequestError::errno(EOPNOTSUPP));
-            }
             let changed = wanted.changed(router, link)?;
             if router.live.is_some() {
                 return change_beside(router, request, changed, false);

@@ -15,6 +15,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
+use underpass_control::LinkKind;
 
 const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
@@ -197,6 +198,22 @@ fn enslaving_takes_the_link_down_for_a_moment() {
     assert_eq!(lab.change(with(3, LinkAttribute::Controller(1)), 0).unwrap_err().0, EOPNOTSUPP);
     lab.change(Message::DelLink(by_index(4)), 0).unwrap();
     assert_eq!(lab.router.links().find(|link| link.index == 2).unwrap().master, None);
+}
+
+/// Linux 6.12 reads `IFLA_LINKINFO` of `RTM_NEWLINK` only: another request with it does all else that it says.
+#[test]
+fn what_a_link_is_stays_with_rtm_setlink() {
+    let mut lab = Lab::new();
+    lab.change(vrf("r", 10), ADD).unwrap();
+    let Message::NewLink(mut wanted) = of_kind("v0", InfoKind::Bridge, Some(InfoData::Bridge(Vec::new())))
+    else {
+        unreachable!()
+    };
+    wanted.attributes.push(LinkAttribute::Controller(4));
+    lab.change(Message::SetLink(wanted), 0).unwrap();
+    let link = lab.router.links().find(|link| link.name == "v0").unwrap();
+    assert_eq!((link.master, link.index), (Some(4), 2));
+    assert!(matches!(link.kind, LinkKind::Port(_)));
 }
 
 #[test]
