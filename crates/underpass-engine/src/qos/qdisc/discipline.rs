@@ -80,6 +80,18 @@ impl<C: Classify> Context<'_, C> {
         self.classify.classify(filters, item)
     }
 
+    /// Ends a packet for which filters have named no class: an action has taken it away, or else it is dropped.
+    #[cold]
+    pub(super) fn refuse(&mut self, count: &mut QueueCount, id: ItemId, class: Class) -> Enqueued {
+        if class == Class::Stolen {
+            self.items.take(id);
+            return Enqueued::Stolen;
+        }
+        count.drops += 1;
+        self.drop(id, DropReason::QdiscAction);
+        Enqueued::Filtered
+    }
+
     /// Asks for the time at which another look is worth it.
     pub(super) fn wait_until(&mut self, due: Nanos) {
         self.due = self.due.min(due);

@@ -156,15 +156,7 @@ impl Discipline for FqCodel {
     ) -> Enqueued {
         let number = match self.flow(handle, id, cx) {
             Ok(number) => number,
-            Err(Class::Stolen) => {
-                cx.items.take(id);
-                return Enqueued::Stolen;
-            }
-            Err(_) => {
-                count.drops += 1;
-                cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Filtered;
-            }
+            Err(class) => return cx.refuse(count, id, class),
         };
         let now = codel::time(cx.now);
         let (Some(flow), Some(item)) = (self.flows.get_mut(number as usize), cx.items.get_mut(id)) else {

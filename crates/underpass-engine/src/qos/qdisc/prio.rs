@@ -44,15 +44,7 @@ impl Discipline for Prio {
         let len = cx.items.charged(id).0;
         let band = match self.band(handle, id, cx) {
             Ok(band) => band,
-            Err(Class::Stolen) => {
-                cx.items.take(id);
-                return Enqueued::Stolen;
-            }
-            Err(_) => {
-                count.drops += 1;
-                cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Filtered;
-            }
+            Err(class) => return cx.refuse(count, id, class),
         };
         let enqueued = match self.bands.get_mut(band) {
             Some(node) => count.below(cx, |cx| node.enqueue(id, cx)),

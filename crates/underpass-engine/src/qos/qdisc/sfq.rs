@@ -216,15 +216,7 @@ impl Discipline for Sfq {
         self.perturb(count, cx);
         let hash = match self.classify(handle, id, cx) {
             Ok(hash) => hash,
-            Err(Class::Stolen) => {
-                cx.items.take(id);
-                return Enqueued::Stolen;
-            }
-            Err(_) => {
-                count.drops += 1;
-                cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Filtered;
-            }
+            Err(class) => return cx.refuse(count, id, class),
         };
         let len = cx.items.charged(id).0;
         let slot = self.slot(hash);

@@ -352,15 +352,7 @@ impl Discipline for Cake {
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
         let class = match self.config.filters.map(|filters| cx.classify(filters, id)) {
-            Some(Class::Stolen) => {
-                cx.items.take(id);
-                return Enqueued::Stolen;
-            }
-            Some(Class::Shot) => {
-                count.drops += 1;
-                cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Filtered;
-            }
+            Some(class @ (Class::Stolen | Class::Shot)) => return cx.refuse(count, id, class),
             Some(Class::Class(class)) => class,
             Some(Class::None) | None => 0,
         };
