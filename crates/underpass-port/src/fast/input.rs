@@ -43,6 +43,17 @@ const LINK_MAC: i16 = 16;
 pub(super) const TABLES4: i32 = 8;
 pub(super) const TABLES6: i32 = 16;
 
+/// Where the actions begin that both families have.
+#[derive(Clone, Copy)]
+struct Actions {
+    forward: Label,
+    blackhole: Label,
+    encapsulate: Label,
+    multipath: Label,
+    tunnel: Label,
+    local: Label,
+}
+
 impl Emit {
     /// From the first instruction to the action of the packet. `mark` is that of frames that come back from workers.
     pub(super) fn input(&mut self, mark: i32, token: Token) {
@@ -166,18 +177,9 @@ impl Emit {
         p.call_here(self.find);
         self.found();
 
+        let actions = self.compare_actions();
         let p = &mut self.p;
-        let [forward, encapsulate, end, dx2, decapsulate] = std::array::from_fn(|_| p.label());
-        p.load(Size::Byte, R2, R9, 0);
-        p.jump_if(R2, When::Equal, kind::FORWARD.into(), forward);
-        let blackhole = p.label();
-        p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
-        p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
-        let (tunnel, local) = (p.label(), p.label());
-        let multipath = p.label();
-        p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
-        p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
-        p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
+        let [end, dx2, decapsulate] = std::array::from_fn(|_| p.label());
         p.jump_if(R2, When::Equal, kind::END.into(), end);
         p.jump_if(R2, When::Equal, kind::X.into(), end);
         p.jump_if(R2, When::Equal, kind::T.into(), end);
@@ -185,30 +187,7 @@ impl Emit {
         for decapsulating in [kind::DX4, kind::DX6, kind::DT4, kind::DT6, kind::DT46] {
             p.jump_if(R2, When::Equal, decapsulating.into(), decapsulate);
         }
-        let (action, push) = (self.because(MissCause::Action), self.p.label());
-        self.p.jump_if(R2, When::Equal, kind::PUSH.into(), push);
-        self.p.jump(action);
-        self.p.here(push);
-        self.push_labels(true);
-
-        self.p.here(multipath);
-        self.choose_path();
-        self.p.here(forward);
-        self.p.load(Size::Word, R1, R9, 8);
-        self.find_next_hop();
-        self.fits(ETHERNET, 0);
-        self.trim();
-        self.lower6(ETHERNET);
-        self.finish();
-
-        self.p.here(blackhole);
-        self.pass_filters();
-        self.drop(DropReason::Blackhole);
-
-        self.p.here(tunnel);
-        self.enter_tunnel(true);
-        self.p.here(local);
-        self.leave_tunnel(true);
+        self.act(actions, true);
 
         self.p.here(end);
         self.end();
@@ -217,7 +196,7 @@ impl Emit {
         self.p.here(decapsulate);
         self.decapsulate();
 
-        self.p.here(encapsulate);
+        self.p.here(actions.encapsulate);
         let p = &mut self.p;
         p.load(Size::Word, R1, R7, ETHERNET);
         p.store(Size::Double, R10, stack::FIRST, R1);
@@ -225,6 +204,58 @@ impl Emit {
         p.store(Size::Double, R10, stack::HOPS, R1);
         p.set(R1, protocol::IPV6.into());
         self.encapsulate();
+    }
+
+    /// Jumps to the action that R9 points at, if both families have it. R2: its kind.
+    fn compare_actions(&mut self) -> Actions {
+        let p = &mut self.p;
+        p.load(Size::Byte, R2, R9, 0);
+        let mut jump = |kind: u8| {
+            let label = p.label();
+            p.jump_if(R2, When::Equal, kind.into(), label);
+            label
+        };
+        Actions {
+            forward: jump(kind::FORWARD),
+            blackhole: jump(kind::BLACKHOLE),
+            encapsulate: jump(kind::ENCAPS),
+            multipath: jump(kind::MULTIPATH),
+            tunnel: jump(kind::TUNNEL),
+            local: jump(kind::LOCAL),
+        }
+    }
+
+    /// Performs the actions that both families have, but for the encapsulation, which the caller writes: what it takes over
+    /// from the packet is the family's. An action of another kind is the router's to perform.
+    fn act(&mut self, actions: Actions, ipv6: bool) {
+        let (action, push) = (self.because(MissCause::Action), self.p.label());
+        self.p.jump_if(R2, When::Equal, kind::PUSH.into(), push);
+        self.p.jump(action);
+        self.p.here(push);
+        self.push_labels(ipv6);
+
+        self.p.here(actions.multipath);
+        self.choose_path();
+        self.p.here(actions.forward);
+        self.p.load(Size::Word, R1, R9, 8);
+        self.find_next_hop();
+        self.fits(ETHERNET, 0);
+        self.trim();
+        if ipv6 {
+            self.lower6(ETHERNET);
+        } else {
+            self.lower4(ETHERNET);
+        }
+        self.finish();
+
+        self.p.here(actions.blackhole);
+        self.pass_filters();
+        self.drop(DropReason::Blackhole);
+
+        self.p.here(actions.tunnel);
+        self.enter_tunnel(ipv6);
+        self.p.here(actions.local);
+        self.leave_tunnel(ipv6);
     }
 
     fn input4(&mut self) {
@@ -257,43 +288,10 @@ impl Emit {
         p.call_here(self.find);
         self.found();
 
-        let p = &mut self.p;
-        let [forward, blackhole, encapsulate] = std::array::from_fn(|_| p.label());
-        p.load(Size::Byte, R2, R9, 0);
-        p.jump_if(R2, When::Equal, kind::FORWARD.into(), forward);
-        p.jump_if(R2, When::Equal, kind::BLACKHOLE.into(), blackhole);
-        p.jump_if(R2, When::Equal, kind::ENCAPS.into(), encapsulate);
-        let (tunnel, local) = (p.label(), p.label());
-        let multipath = p.label();
-        p.jump_if(R2, When::Equal, kind::MULTIPATH.into(), multipath);
-        p.jump_if(R2, When::Equal, kind::TUNNEL.into(), tunnel);
-        p.jump_if(R2, When::Equal, kind::LOCAL.into(), local);
-        let (action, push) = (self.because(MissCause::Action), self.p.label());
-        self.p.jump_if(R2, When::Equal, kind::PUSH.into(), push);
-        self.p.jump(action);
-        self.p.here(push);
-        self.push_labels(false);
+        let actions = self.compare_actions();
+        self.act(actions, false);
 
-        self.p.here(multipath);
-        self.choose_path();
-        self.p.here(forward);
-        self.p.load(Size::Word, R1, R9, 8);
-        self.find_next_hop();
-        self.fits(ETHERNET, 0);
-        self.trim();
-        self.lower4(ETHERNET);
-        self.finish();
-
-        self.p.here(blackhole);
-        self.pass_filters();
-        self.drop(DropReason::Blackhole);
-
-        self.p.here(tunnel);
-        self.enter_tunnel(false);
-        self.p.here(local);
-        self.leave_tunnel(false);
-
-        self.p.here(encapsulate);
+        self.p.here(actions.encapsulate);
         let p = &mut self.p;
         // Nothing is taken over from IPv4.
         p.set(R1, i32::from(0x60_u8));
