@@ -27,6 +27,8 @@ use super::net::{self, Node, ping, settle, turn};
 
 /// Bytes of a large transfer.
 const LENGTH: usize = 100_000_000;
+/// The MTU of a path that is narrower than its ends, in bytes.
+const NARROW: u32 = 1400;
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -128,6 +130,27 @@ impl Pair {
              ip addr add fd10:ME::1/64 dev cust nodad
              ip addr add 10.0.0.ME/24 dev core
              ip addr add fd00::ME/64 dev core nodad",
+        );
+        pair
+    }
+
+    /// With a router between them whose routes to both have an MTU of [`NARROW`].
+    fn over_narrow(second: Which<'_>, middle: &Namespace) -> Self {
+        let mut pair = Self::over(&["--workers", "1"], second, Some(middle));
+        let mut lines = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n".to_owned();
+        for (n, device) in (1..).zip(["west", "east"]) {
+            lines += &format!(
+                "ip link set {device} up
+                 ip addr add 10.0.0.25{n}/32 dev {device}
+                 ip route add 10.0.0.{n} dev {device} mtu lock {NARROW}
+                 ip addr add fd00::25{n}/128 dev {device} nodad
+                 ip -6 route add fd00::{n} dev {device} mtu lock {NARROW}\n"
+            );
+        }
+        middle.run(&lines).unwrap();
+        pair.both(
+            "ip route add 10.0.0.YOU/32 via 10.0.0.25ME dev core
+             ip -6 route add fd00::YOU/128 via fd00::25ME dev core",
         );
         pair
     }
@@ -375,28 +398,12 @@ fn tunnels_over_af_xdp() {
 #[test]
 fn tunnels_over_a_narrow_path() {
     const NAME: &str = "tunnels_over_a_narrow_path";
-    const NARROW: u32 = 1400;
     let Some(_turn) = turn(NAME) else { return };
     let linux = guest::kernel(NAME);
     let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
     for other in others {
         let middle = net::namespace("middle");
-        let mut pair = Pair::over(&["--workers", "1"], other, Some(&middle));
-        let mut lines = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n".to_owned();
-        for (n, device) in (1..).zip(["west", "east"]) {
-            lines += &format!(
-                "ip link set {device} up
-                 ip addr add 10.0.0.25{n}/32 dev {device}
-                 ip route add 10.0.0.{n} dev {device} mtu lock {NARROW}
-                 ip addr add fd00::25{n}/128 dev {device} nodad
-                 ip -6 route add fd00::{n} dev {device} mtu lock {NARROW}\n"
-            );
-        }
-        middle.run(&lines).unwrap();
-        pair.both(
-            "ip route add 10.0.0.YOU/32 via 10.0.0.25ME dev core
-             ip -6 route add fd00::YOU/128 via fd00::25ME dev core",
-        );
+        let mut pair = Pair::over_narrow(other, &middle);
         for (kind, port, options, ends, overhead, families) in [
             ("ipip", "", "", ENDS, 20, &[Family::Four][..]),
             (

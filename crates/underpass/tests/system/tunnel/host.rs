@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::mpls::UNDERPASS;
 use super::super::mtu::transfer as stream;
 use super::super::net::{self, number, ping, settle, turn};
-use super::{ENDS, Family, Pair};
+use super::{ENDS, Family, NARROW, Pair};
 use underpass_daemon::testbed::Namespace;
 
 /// The ends of tunnels over IPv6.
@@ -62,26 +62,10 @@ fn learned(namespace: &Namespace, address: &str) -> Option<u64> {
 /// the MTU, with and without addresses on the tunnel and whatever `rp_filter` is.
 #[test]
 fn the_host_learns_the_path_mtu_of_tunnels() {
-    const NARROW: u32 = 1400;
     let Some(_turn) = turn("the_host_learns_the_path_mtu_of_tunnels") else { return };
     let middle = net::namespace("middle");
-    let mut pair = Pair::over(&["--workers", "1"], UNDERPASS, Some(&middle));
-    let mut lines = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n".to_owned();
-    for (n, device) in (1..).zip(["west", "east"]) {
-        lines += &format!(
-            "ip link set {device} up
-             ip addr add 10.0.0.25{n}/32 dev {device}
-             ip route add 10.0.0.{n} dev {device} mtu lock {NARROW}
-             ip addr add fd00::25{n}/128 dev {device} nodad
-             ip -6 route add fd00::{n} dev {device} mtu lock {NARROW}\n"
-        );
-    }
-    middle.run(&lines).unwrap();
-    pair.both(
-        "ip route add 10.0.0.YOU/32 via 10.0.0.25ME dev core
-         ip -6 route add fd00::YOU/128 via fd00::25ME dev core
-         ip addr add 10.8.0.ME/32 dev lo",
-    );
+    let mut pair = Pair::over_narrow(UNDERPASS, &middle);
+    pair.both("ip addr add 10.8.0.ME/32 dev lo");
     let kinds =
         [("ipip", ENDS, 20), ("gre", ENDS, 24), ("ip6tnl mode ipip6", ENDS6, 48), ("ip6gre", ENDS6, 52)];
     for (numbered, filter) in [(true, 0), (true, 1), (false, 0), (false, 2)] {
