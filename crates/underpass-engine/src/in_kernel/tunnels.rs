@@ -7,9 +7,9 @@ use super::records::{Records, pair};
 use crate::counters::Direction;
 use crate::publish::Retirer;
 use crate::tables::{
-    ADDRESS, CLOSED, EncapTemplate, FRAGMENT, FouPayload, FouPort, GRE_SUM, HASH_LABEL, HOOKED,
-    InnerProtocol, LABEL, NO_ECN, OVER_IPV6, PORT, PrecomputedDecap, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE,
-    StoredTunnel, TOS, TTL, TunnelKind, UDP_SUM,
+    ADDRESS, CLOSED, EncapTemplate, FRAGMENT, FouPayload, FouPort, GRE_SUM, HASH_LABEL, InnerProtocol, LABEL,
+    NO_ECN, OVER_IPV6, PORT, PrecomputedDecap, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, SLOW_ONLY, StoredTunnel,
+    TOS, TTL, TunnelKind, UDP_SUM,
 };
 
 /// What of an outer header is that of the packet inside, at 4 in the record of a template: its TTL.
@@ -32,7 +32,7 @@ pub const OUTER_IPV6: u16 = OVER_IPV6;
 pub const OPEN_NO_ECN: u16 = NO_ECN;
 
 /// What programs do not write.
-const NEEDS_MORE: u16 = CLOSED | HOOKED | ADDRESS | GRE_SUM | REMOTE_SUM | REMOTE_GRE_SUM | SEQUENCE;
+const NEEDS_MORE: u16 = CLOSED | SLOW_ONLY | ADDRESS | GRE_SUM | REMOTE_SUM | REMOTE_GRE_SUM | SEQUENCE;
 
 /// The longest outer header that programs put before packets: IPv6, an encapsulation limit, UDP, GUE, GRE with a key.
 pub const LONGEST_OUTER: usize = 40 + 8 + 8 + 4 + 8;

@@ -59,8 +59,8 @@ pub(crate) const REMOTE_SUM: u16 = 2048;
 pub(crate) const CLOSED: u16 = 4096;
 /// The outer header is IPv6: nothing open, but read with what is.
 pub(crate) const OVER_IPV6: u16 = 8192;
-/// What goes in is classified before, or waits in a qdisc, or the way of the outer packets has a locked MTU.
-pub(crate) const HOOKED: u16 = 16384;
+/// Packets take the slow path: what goes in is classified or waits in a qdisc, or the MTU of the outer route is locked.
+pub(crate) const SLOW_ONLY: u16 = 16384;
 /// The checksum of GRE is left to the receiver, unless one inside is.
 pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
 
@@ -296,7 +296,7 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, (link, locked): (Option<&Lin
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
     if locked || link.is_some_and(Link::classifies_egress) {
-        open |= HOOKED;
+        open |= SLOW_ONLY;
     }
     let (inner, ethertype) = match inside {
         InnerProtocol::Ip4 => (protocol::IPV4, ethernet::IPV4),

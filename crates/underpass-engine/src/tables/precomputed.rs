@@ -3,8 +3,8 @@
 
 use super::tunnel_match::{Ingress, TunnelMatch, found_by};
 use super::{
-    ADDRESS, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Link, LinkId, LookupId,
-    NextHopId, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode,
+    ADDRESS, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, LABEL, Link, LinkId, LookupId, NextHopId,
+    OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, SLOW_ONLY, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode,
     UDP_SUM,
 };
 
@@ -23,7 +23,7 @@ pub(crate) enum PrecomputedKind {
 
 /// What is open in headers that need more.
 const NEEDS_MORE: u16 =
-    CLOSED | HOOKED | ADDRESS | OVER_IPV6 | LABEL | HASH_LABEL | UDP_SUM | GRE_SUM | REMOTE_SUM | SEQUENCE;
+    CLOSED | SLOW_ONLY | ADDRESS | OVER_IPV6 | LABEL | HASH_LABEL | UDP_SUM | GRE_SUM | REMOTE_SUM | SEQUENCE;
 
 /// [`SourcePort::LOCAL`](super::SourcePort::LOCAL), which writers of these headers count on.
 pub(crate) const LOCAL_PORTS: (u16, u16) = match super::SourcePort::LOCAL {

@@ -1,11 +1,11 @@
 //! The control thread's handle on the tables.
 
 mod action;
+mod counted;
 mod fib;
 mod records;
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,8 +15,7 @@ use super::{
     TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
 };
 use crate::buffer::PortId;
-use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
-use crate::drops::DropReason;
+use crate::counters::{Count, CounterId, Counters};
 use crate::hmac::Keys;
 use crate::in_kernel::Programs;
 use crate::in_kernel::records::{NODE_BITS, Records};
@@ -24,6 +23,7 @@ use crate::limiter::Nanos;
 use crate::lpm::Arena;
 use crate::publish::{self, Guard, Ids, Retirer};
 use crate::qos::StoredAction;
+use counted::LinkBase;
 
 /// A worker's access to the tables, and its counters.
 pub struct Reader {
@@ -54,13 +54,6 @@ impl Reader {
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
-}
-
-/// What the counters of a link showed when it was added; counts and drops each way.
-struct LinkBase {
-    counts: [Count; 2],
-    drops: [u64; 2],
-    mpls: MplsCount,
 }
 
 /// The one who changes the tables.
@@ -214,16 +207,8 @@ impl Writer {
     pub fn add_link(&mut self, link: Link) -> LinkId {
         let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
         let (port, host) = (link.port, link.host_port());
-        self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
-        self.records.iter().for_each(|records| records.counters.reserve_link(LinkId(id)));
         let id = LinkId(id);
-        let ways = [Direction::Receive, Direction::Transmit];
-        let base = LinkBase {
-            counts: ways.map(|way| self.sum_link(id, way)),
-            drops: ways.map(|way| self.sum_link_drops(id, way)),
-            mpls: self.sum_mpls(id),
-        };
-        self.link_bases.insert(id, base);
+        self.begin_link_counts(id);
         self.tables.link_changed(None, Some(&link));
         let above = self.changed_above(None, Some(&link));
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
@@ -372,89 +357,6 @@ impl Writer {
         self.tables.tc_actions.peek(id.0, &self.retirer)?.estimated(now)
     }
 
-    /// A counter of traffic control that shows zero, with room for it in every worker's [`Counters`].
-    pub fn add_tc_counter(&mut self) -> TcCounterId {
-        let Some((id, _)) = self.tc_counters.take(&self.retirer) else { return TcCounterId(NOWHERE) };
-        self.counters.iter().for_each(|counters| counters.reset_tc(TcCounterId(id)));
-        self.records.iter().for_each(|records| records.counters.reset_tc(TcCounterId(id)));
-        TcCounterId(id)
-    }
-
-    /// Gives such a counter back. Nothing may name it any more.
-    pub fn remove_tc_counter(&mut self, id: TcCounterId) {
-        if id.0 != NOWHERE {
-            self.tc_counters.give(id.0, &self.retirer);
-        }
-    }
-
-    /// What all workers have counted.
-    pub fn tc_count(&self, id: TcCounterId) -> TcCount {
-        let mut sum = TcCount::default();
-        self.counters.iter().for_each(|counters| sum += counters.read_tc(id));
-        self.records.iter().for_each(|records| sum += records.counters.tc(id));
-        sum
-    }
-
-    /// What all workers have counted for a link since it was added, bytes with the link layer.
-    pub fn link_count(&self, id: LinkId, way: Direction) -> Count {
-        let base = self.link_bases.get(&id).map_or(Count::default(), |base| base.counts[way as usize]);
-        self.sum_link(id, way) - base
-    }
-
-    /// What a link has dropped since it was added, summed over the workers.
-    pub fn link_drops(&self, id: LinkId, way: Direction) -> u64 {
-        let base = self.link_bases.get(&id).map_or(0, |base| base.drops[way as usize]);
-        self.sum_link_drops(id, way).wrapping_sub(base)
-    }
-
-    /// What a link has counted with MPLS labels since it was added, summed over the workers.
-    pub fn mpls_count(&self, id: LinkId) -> MplsCount {
-        self.sum_mpls(id) - self.link_bases.get(&id).map_or(MplsCount::default(), |base| base.mpls)
-    }
-
-    fn sum_mpls(&self, id: LinkId) -> MplsCount {
-        let mut sum = MplsCount::default();
-        self.counters.iter().for_each(|counters| sum += counters.read_mpls(id));
-        self.records.iter().for_each(|records| sum += records.counters.labelled(id));
-        sum
-    }
-
-    /// What packets with a label have counted since the router was started, summed over the workers.
-    pub fn label_count(&self, label: u32) -> Count {
-        let labels = self.records.iter().filter_map(|records| records.labels.as_ref());
-        labels.fold(self.counted(CounterId::of_label(label)), |mut sum, labels| {
-            sum += labels.count(label);
-            sum
-        })
-    }
-
-    fn sum_link(&self, id: LinkId, way: Direction) -> Count {
-        let mut sum = Count::default();
-        self.counters.iter().for_each(|counters| sum += counters.read_link(id, way));
-        self.records.iter().for_each(|records| sum += records.counters.link(id, way));
-        sum
-    }
-
-    fn sum_link_drops(&self, id: LinkId, way: Direction) -> u64 {
-        let all = self.counters.iter().map(|counters| counters.read_link_drops(id, way));
-        all.fold(0, u64::wrapping_add)
-    }
-
-    /// What became of all packets, summed over the workers.
-    pub fn totals(&self) -> Totals {
-        let mut sum = Totals::default();
-        let programs = self.records.iter().map(|records| records.counters.totals());
-        for totals in self.counters.iter().map(|counters| counters.totals()).chain(programs) {
-            sum.received += totals.received;
-            sum.generated += totals.generated;
-            sum.sent += totals.sent;
-            sum.delivered += totals.delivered;
-            sum.buffer_moves += totals.buffer_moves;
-            sum.buffer_moves_avoided += totals.buffer_moves_avoided;
-        }
-        sum
-    }
-
     fn point_ports(&self, port: Option<PortId>, host: Option<PortId>, link: u32) {
         if let Some(slot) = port.and_then(|port| self.tables.ports.get(usize::from(port.0))) {
             slot.store(link + 1, Relaxed);
@@ -477,50 +379,6 @@ impl Writer {
     /// How many workers read the tables.
     pub fn workers(&self) -> usize {
         self.counters.len()
-    }
-
-    /// A counter that shows zero, with room for it in every worker's [`Counters`].
-    pub fn add_counter(&mut self) -> CounterId {
-        let Some((id, used)) = self.counter_ids.take(&self.retirer) else { return CounterId(NOWHERE) };
-        let id = CounterId(id);
-        if used {
-            self.counter_bases.insert(id, self.counted(id));
-            self.counters_used[id.0 as usize] = true;
-        } else {
-            self.counters.iter().for_each(|counters| counters.reserve(id));
-            self.records.iter().for_each(|records| records.counters.reserve_object(id));
-            self.counters_used.push(true);
-        }
-        id
-    }
-
-    /// Gives a counter back. No action may name it any more.
-    pub fn remove_counter(&mut self, id: CounterId) {
-        if self.counters_used.get_mut(id.0 as usize).is_some_and(mem::take) {
-            self.counter_bases.remove(&id);
-            self.counter_ids.give(id.0, &self.retirer);
-        }
-    }
-
-    /// What all workers have counted for the counter since it was added. Zero for one that is not there.
-    pub fn count(&self, id: CounterId) -> Count {
-        match self.counters_used.get(id.0 as usize) {
-            Some(true) => self.counted(id) - self.counter_bases.get(&id).copied().unwrap_or_default(),
-            _ => Count::default(),
-        }
-    }
-
-    fn counted(&self, id: CounterId) -> Count {
-        let mut sum = Count::default();
-        self.counters.iter().for_each(|counters| sum += counters.read(id));
-        self.records.iter().for_each(|records| sum += records.counters.object(id));
-        sum
-    }
-
-    /// How many packets all workers have dropped for this reason.
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        let programs = self.records.iter().map(|records| records.counters.dropped(reason));
-        self.counters.iter().map(|counters| counters.dropped(reason)).chain(programs).sum()
     }
 
     /// Frees what no worker can hold any more, and no program since [`Writer::leave_programs`]. To be called now and then;

@@ -8,10 +8,10 @@ use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::tables::{
-    ADDRESS, ActionId, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol, LABEL,
+    ADDRESS, ActionId, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, InnerProtocol, LABEL,
     LOCAL_PORTS, LONGEST_LINK_LAYER, LinkId, NO_ECN, NextHop, OVER_IPV6, PORT, PrecomputedEncap,
-    PrecomputedKind, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL, TunnelId,
-    TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
+    PrecomputedKind, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, SLOW_ONLY, StoredNextHop, StoredTunnel, TOS, TTL,
+    TunnelId, TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
@@ -241,7 +241,7 @@ fn encap_fast<A: Family>(
     let total = u16::try_from(outer_len).ok()?;
     let unfinished = packet.has_offload() && template.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
     let fits = len <= template.mtu as usize && header <= packet.headroom();
-    if template.has(CLOSED | HOOKED | ADDRESS | REMOTE_GRE_SUM)
+    if template.has(CLOSED | SLOW_ONLY | ADDRESS | REMOTE_GRE_SUM)
         || unfinished
         || !fits
         || is_narrow(view, tunnel, outer_len)

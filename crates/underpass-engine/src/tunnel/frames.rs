@@ -6,8 +6,8 @@ use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::drops::DropReason;
 use crate::tables::{
-    ActionId, Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED,
-    InnerProtocol, LABEL, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop,
+    ActionId, Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, InnerProtocol,
+    LABEL, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, SLOW_ONLY, StoredNextHop,
     StoredTunnel, TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
 };
 use crate::trace::Trace;
@@ -58,7 +58,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let template = tunnel.template(InnerProtocol::Frame);
         let plain = tunnel.up
             && matches!(tunnel.config.role, TunnelRole::Device)
-            && !template.has(CLOSED | HOOKED | REMOTE_SUM | REMOTE_GRE_SUM)
+            && !template.has(CLOSED | SLOW_ONLY | REMOTE_SUM | REMOTE_GRE_SUM)
             && !tunnel.config.sends_from().is_unspecified()
             && !tunnel.sequence.has_failed()
             && !view.tables.reads_input()

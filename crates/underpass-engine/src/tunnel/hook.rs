@@ -9,7 +9,7 @@
 //!
 //! Packets have no Ethernet header there, unless the tunnel carries frames: their EtherType goes along with them
 //! (`Tag::headless`) while they are classified or wait. A tunnel with a hook or a qdisc is off the fast path
-//! (`HOOKED`, `particular`), so that one without pays nothing.
+//! (`SLOW_ONLY`, `particular`), so that one without pays nothing.
 
 use underpass_packet::ethernet;
 
