@@ -2,7 +2,7 @@
 
 use underpass_engine::counters::QueueId;
 use underpass_engine::tables::{self, CakeAcks, CakeCells, CakeFlows, CakeTinCount, CakeTins, HookId};
-use underpass_netlink::tc::cake::{self, CakeCounts, CakeTinCounts};
+use underpass_netlink::tc::cake::{self, CakeStatistics, CakeTinStatistics};
 
 use super::Kind;
 use super::kind::frame;
@@ -66,7 +66,7 @@ pub(super) fn counts(router: &Router, link: u32, queue: QueueId, kind: &Kind) ->
         let number = config.diffserv.shown(shown);
         let tin = config.tin(number);
         let count: CakeTinCount = count.tins.get(number).copied().unwrap_or_default();
-        CakeTinCounts {
+        CakeTinStatistics {
             rate: tin.rate,
             bytes: count.bytes,
             backlog: count.backlog as u32,
@@ -83,7 +83,7 @@ pub(super) fn counts(router: &Router, link: u32, queue: QueueId, kind: &Kind) ->
             quantum: tin.flow_quantum.into(),
         }
     });
-    let counts = CakeCounts {
+    let counts = CakeStatistics {
         capacity: *capacity,
         memory_limit: config.memory_limit(),
         memory_used: count.memory as u32,

@@ -207,9 +207,9 @@ fn refuse<const N: usize>(
     }
 }
 
-/// What the qdisc counts: `TCA_CAKE_STATS_*`.
+/// What a dump shows of the qdisc, in Linux's widths: `TCA_CAKE_STATS_*`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CakeCounts {
+pub struct CakeStatistics {
     /// The rate that it was made with: what `autorate-ingress` would have changed.
     pub capacity: u64,
     /// Bytes of memory for packets.
@@ -223,12 +223,12 @@ pub struct CakeCounts {
     /// The same as they are charged.
     pub charged: [u32; 2],
     /// Tins in the order in which they are shown.
-    pub tins: Vec<CakeTinCounts>,
+    pub tins: Vec<CakeTinStatistics>,
 }
 
-/// What a tin counts: `TCA_CAKE_TIN_STATS_*`.
+/// What a dump shows of a tin: `TCA_CAKE_TIN_STATS_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CakeTinCounts {
+pub struct CakeTinStatistics {
     /// Bytes a second up to which it goes before others.
     pub rate: u64,
     /// Bytes that have come.
@@ -279,7 +279,7 @@ impl List {
     }
 }
 
-impl CakeCounts {
+impl CakeStatistics {
     /// Writes what is in `TCA_STATS_APP`: attributes, not a structure.
     pub fn bytes(&self) -> Vec<u8> {
         let mut list = List::default();
@@ -305,7 +305,7 @@ impl CakeCounts {
     }
 }
 
-impl CakeTinCounts {
+impl CakeTinStatistics {
     fn bytes(&self) -> Vec<u8> {
         let mut list = List::default();
         list.u64(12, self.rate);
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn counts_are_attributes() {
-        let tin = CakeTinCounts { rate: 5, quantum: 300, ..CakeTinCounts::default() };
-        let counts = CakeCounts { memory_limit: 9, tins: vec![tin; 2], ..CakeCounts::default() };
+        let tin = CakeTinStatistics { rate: 5, quantum: 300, ..CakeTinStatistics::default() };
+        let counts = CakeStatistics { memory_limit: 9, tins: vec![tin; 2], ..CakeStatistics::default() };
         let bytes = counts.bytes();
         let tin = 4 + 2 * 12 + 18 * 8;
         assert_eq!(bytes.len(), 12 + 7 * 8 + 4 + 2 * tin);
