@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, OsString, c_int, c_void},
+    ffi::{CStr, OsString, c_int},
     mem::{size_of, zeroed},
     os::unix::ffi::OsStringExt,
     ptr::null_mut,
@@ -13,8 +13,6 @@ use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
     auto, lost, next,
-    numbers::{self, Meaning},
-    programs,
     protocol::{
         Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, TUNNEL_PARAMETERS, VERSION, socket_name, sysctl,
     },
@@ -245,28 +243,45 @@ pub fn report_buffer(socket: &Socket, room: u32) {
     unsafe { next::send(socket.control.load(Relaxed), bytes.as_ptr().cast(), bytes.len(), flags) };
 }
 
+/// Words of a `cmsghdr`, aligned as it is. Two descriptors take one more.
+pub const HEADER: usize = 2;
+
+/// Has a message carry descriptors, whose control data is to be in `ancillary`.
+///
+/// # Safety
+/// `ancillary` has at least [`HEADER`] words and one for each descriptor, and lives as long as the message is used.
+pub unsafe fn attach(message: &mut msghdr, ancillary: &mut [u64], descriptors: &[c_int]) {
+    let size = size_of_val(descriptors) as u32;
+    // SAFETY: `ancillary` has more room than CMSG_SPACE says, so that what CMSG_FIRSTHDR and CMSG_DATA point at is inside it.
+    unsafe {
+        let space = libc::CMSG_SPACE(size);
+        debug_assert!(space as usize <= size_of_val(ancillary));
+        message.msg_control = ancillary.as_mut_ptr().cast();
+        message.msg_controllen = space as _;
+        let header = libc::CMSG_FIRSTHDR(message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size) as _;
+        std::ptr::copy_nonoverlapping(
+            descriptors.as_ptr(),
+            libc::CMSG_DATA(header).cast(),
+            descriptors.len(),
+        );
+    }
+}
+
 /// Sends OPEN with the router's end of the data socket, and waits for the reply.
 fn hand_over(control: c_int, far: c_int, protocol: c_int) -> Result<(), c_int> {
     let mut bytes = Message::new(Kind::Open, protocol as u32, VERSION, 0).to_bytes();
     let mut vector = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // Room for a cmsghdr and one descriptor, aligned as cmsghdr is.
-    let mut ancillary = [0u64; 3];
-    // SAFETY: all zero bytes are a valid msghdr; `ancillary` is as large as CMSG_SPACE of one descriptor
-    // (asserted), so CMSG_FIRSTHDR and CMSG_DATA stay inside it, and sendmsg reads what is set here.
+    let mut ancillary = [0u64; HEADER + 1];
+    // SAFETY: all zero bytes are a valid msghdr. `ancillary` has room for a descriptor and outlives the message, and sendmsg
+    // reads what is set here.
     let sent = unsafe {
-        let size = size_of::<c_int>() as u32;
-        let space = libc::CMSG_SPACE(size) as usize;
-        debug_assert!(space <= size_of_val(&ancillary));
         let mut message: msghdr = zeroed();
         message.msg_iov = &raw mut vector;
         message.msg_iovlen = 1;
-        message.msg_control = ancillary.as_mut_ptr().cast();
-        message.msg_controllen = space as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size) as _;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(far);
+        attach(&mut message, &mut ancillary, &[far]);
         retry(|| next::sendmsg(control, &raw const message, libc::MSG_NOSIGNAL))
     };
     if sent < 0 {
@@ -422,7 +437,8 @@ pub fn call_once(question: Message) -> Result<Message, c_int> {
     answer
 }
 
-fn turn(socket: &Socket) -> MutexGuard<'_, ()> {
+/// The lock under which one thread at a time speaks on a control connection.
+pub fn turn(socket: &Socket) -> MutexGuard<'_, ()> {
     socket.turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -451,7 +467,7 @@ fn reply(control: c_int) -> Result<Message, c_int> {
 }
 
 /// The next message of the router; ECONNREFUSED once it is gone.
-fn receive(control: c_int) -> Result<Message, c_int> {
+pub fn receive(control: c_int) -> Result<Message, c_int> {
     let mut bytes = [0u8; Message::LENGTH];
     // SAFETY: recv writes at most the length given.
     let length = retry(|| unsafe { next::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
@@ -484,136 +500,4 @@ pub fn bind(socket: &Socket, port_id: u32, groups: u32) -> Result<(), c_int> {
     socket.port_id.store(answer.b, Relaxed);
     socket.groups.store(groups, Relaxed);
     Ok(())
-}
-
-/// Sends the datagram that `vectors` hold and waits until the router has handled it.
-///
-/// # Safety
-/// `vectors` point at `count` vectors, and those at memory that can be read.
-pub unsafe fn submit(
-    fd: c_int,
-    socket: &Socket,
-    vectors: *mut iovec,
-    count: usize,
-    flags: c_int,
-) -> Result<ssize_t, c_int> {
-    bind_if_unbound(socket)?;
-    // SAFETY: all zero bytes are a valid msghdr. No address and no ancillary data: the socket is
-    // connected, and descriptors are nothing that a netlink message can carry.
-    let mut message: msghdr = unsafe { zeroed() };
-    message.msg_iov = vectors;
-    message.msg_iovlen = count as _;
-    let mut copy = match socket.protocol.load(Relaxed) {
-        // SAFETY: the caller's promise.
-        libc::NETLINK_ROUTE => unsafe { gather(vectors, count) },
-        _ => Vec::new(),
-    };
-    let (named, files) = named(&mut copy);
-    let mut whole = iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
-    // Room for a cmsghdr and the descriptors, aligned as cmsghdr is.
-    let mut ancillary = [0u64; 2 + numbers::MOST];
-    if !named.is_empty() {
-        (message.msg_iov, message.msg_iovlen) = (&raw mut whole, 1);
-        // SAFETY: `ancillary` has more room than CMSG_SPACE of MOST descriptors, so that what CMSG_FIRSTHDR and
-        // CMSG_DATA point at is inside it.
-        unsafe {
-            let size = size_of_val(named.as_slice()) as u32;
-            message.msg_control = ancillary.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(size) as _;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(size) as _;
-            std::ptr::copy_nonoverlapping(named.as_ptr(), libc::CMSG_DATA(header).cast(), named.len());
-        }
-    }
-    // SAFETY: the caller's promise, and what was made above.
-    let send = || unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
-    let mut turn_taken = turn(socket);
-    let mut length = if socket.waits.load(Relaxed) { -1 } else { send() };
-    let mut errno = next::errno();
-    if length < 0 && (socket.waits.load(Relaxed) || is_gone(errno)) {
-        drop(turn_taken);
-        let waits = flags & libc::MSG_DONTWAIT == 0 && asks_for_a_dump(&copy);
-        let reconnected = lost::next_router(socket, waits);
-        turn_taken = turn(socket);
-        (length, errno) = match reconnected {
-            Ok(()) => (send(), next::errno()),
-            Err(errno) => (-1, errno),
-        };
-    }
-    let _turn = turn_taken;
-    for file in files {
-        // SAFETY: it was made for this message.
-        unsafe { next::close(file) };
-    }
-    if length < 0 {
-        return Err(if is_gone(errno) { libc::ECONNREFUSED } else { errno });
-    }
-    socket.asks.store(true, Relaxed);
-    let count = socket.sent.fetch_add(1, Relaxed).wrapping_add(1);
-    // If the router is gone, the program hears it when it reads.
-    while let Ok(message) = receive(socket.control.load(Relaxed)) {
-        if message.kind == Kind::Done && message.a.wrapping_sub(count) as i32 >= 0 {
-            break;
-        }
-    }
-    Ok(length)
-}
-
-/// Whether a datagram asks for a dump: NLM_F_DUMP in the header of its first message.
-fn asks_for_a_dump(datagram: &[u8]) -> bool {
-    const DUMP: u16 = libc::NLM_F_DUMP as u16;
-    datagram.get(6..8).is_some_and(|flags| u16::from_ne_bytes([flags[0], flags[1]]) & DUMP == DUMP)
-}
-
-/// Whether an errno of sendmsg(2) says that the router has closed its end.
-const fn is_gone(errno: c_int) -> bool {
-    matches!(errno, libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)
-}
-
-/// The bytes of vectors, one after the other.
-///
-/// # Safety
-/// As [`submit`].
-unsafe fn gather(vectors: *const iovec, count: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for at in 0..count {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let vector = &*vectors.add(at);
-            if vector.iov_len > 0 && !vector.iov_base.is_null() {
-                bytes.extend_from_slice(std::slice::from_raw_parts(vector.iov_base.cast(), vector.iov_len));
-            }
-        }
-    }
-    bytes
-}
-
-/// The descriptors that messages name, each program with its instructions; and those among them that were made for
-/// this. Numbers of none become -1, which the kernel refuses as it refuses them.
-fn named(messages: &mut [u8]) -> (Vec<c_int>, Vec<c_int>) {
-    let (mut named, mut files) = (Vec::new(), Vec::new());
-    numbers::each(messages, &mut |meaning, place| {
-        let fd = c_int::from_ne_bytes(*place);
-        // SAFETY: fcntl touches no memory here.
-        let open = fd >= 0 && unsafe { next::fcntl(fd, libc::F_GETFD, null_mut()) } >= 0;
-        let needed = if meaning == Meaning::Program { 2 } else { 1 };
-        if !open || named.len() + needed > numbers::MOST {
-            *place = (-1 as c_int).to_ne_bytes();
-            return;
-        }
-        named.push(fd);
-        if meaning == Meaning::Program {
-            let file = programs::instructions(fd);
-            files.extend(file);
-            named.push(file.unwrap_or(fd));
-        }
-    });
-    (named, files)
-}
-
-/// An iovec over bytes that are only read.
-pub fn vector(bytes: *const c_void, length: usize) -> iovec {
-    iovec { iov_base: if bytes.is_null() { null_mut() } else { bytes.cast_mut() }, iov_len: length }
 }

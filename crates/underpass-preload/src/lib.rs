@@ -20,4 +20,5 @@ mod lost;
 mod next;
 mod programs;
 mod start;
+mod submit;
 mod table;

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     channel,
     lost::{self, Then},
-    next,
+    next, submit,
     table::{self, Socket},
 };
 
@@ -55,7 +55,7 @@ unsafe fn send_vectors(
         return Err(libc::ENODATA); // netlink_sendmsg of Linux; an empty datagram would mean the end here
     }
     // SAFETY: the caller's promise.
-    unsafe { channel::submit(fd, socket, vectors, count, flags) }
+    unsafe { submit::submit(fd, socket, vectors, count, flags) }
 }
 
 /// # Safety
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn sendto(
         // SAFETY: the caller's promise.
         return unsafe { next::sendto(fd, bytes, length, flags, address, address_length) };
     };
-    let mut vector = channel::vector(bytes, length);
+    let mut vector = submit::vector(bytes, length);
     // SAFETY: the caller's promise.
     returned(unsafe { send_vectors(fd, socket, &raw mut vector, 1, address, address_length, flags) })
 }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn send(fd: c_int, bytes: *const c_void, length: usize, fl
         // SAFETY: the caller's promise.
         return unsafe { next::send(fd, bytes, length, flags) };
     };
-    let mut vector = channel::vector(bytes, length);
+    let mut vector = submit::vector(bytes, length);
     // SAFETY: the caller's promise.
     returned(unsafe { send_vectors(fd, socket, &raw mut vector, 1, std::ptr::null(), 0, flags) })
 }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, length: usize) -
             }
         };
     };
-    let mut vector = channel::vector(bytes, length);
+    let mut vector = submit::vector(bytes, length);
     // SAFETY: the caller's promise.
     returned(unsafe { send_vectors(fd, socket, &raw mut vector, 1, std::ptr::null(), 0, 0) })
 }
@@ -273,7 +273,7 @@ unsafe fn receive_into(
     flags: c_int,
     (address, address_length): (*mut sockaddr, *mut socklen_t),
 ) -> ssize_t {
-    let mut vector = channel::vector(bytes, length);
+    let mut vector = submit::vector(bytes, length);
     // SAFETY: all zero bytes are a valid msghdr; and the caller's promise.
     unsafe {
         let mut message: msghdr = std::mem::zeroed();
