@@ -22,10 +22,10 @@ pub const OPTION: u8 = 0x31;
 pub const PREALLOCATED: u8 = 0;
 /// The O flag in the byte of [`Header::node_len_and_flags`]: a node had no space for its data.
 pub const OVERFLOW: u8 = 0x04;
-/// Longest space for data that Linux takes, in bytes.
+/// Most bytes of data that Linux takes in a trace: `IOAM6_TRACE_DATA_SIZE_MAX`.
 pub const MAX_DATA: usize = 244;
 
-/// What a node writes that has no such value, in 4 bytes: RFC 9197 section 4.4.1.
+/// What a node writes in 4 bytes of a value that it does not have: RFC 9197 section 4.4.1.
 pub const UNAVAILABLE: u32 = u32::MAX;
 
 /// Which rule the bytes break, in the order in which they are checked.
@@ -47,8 +47,10 @@ pub struct TraceType(u32);
 const WIDE: u32 = 0x00e0_0000;
 /// Bit 22: its data are as long as the node's schema, and bit 23, which is reserved: not in NodeLen.
 const UNCOUNTED: u32 = 0x0000_0300;
-/// Those after bit 11 that have no meaning yet: bits 12 to 21.
+/// Bits 12 to 21, which have no meaning yet; of data of 4 bytes each, if set.
 const UNDEFINED: u32 = 0x000f_fc00;
+/// Bit 23, which is reserved.
+const RESERVED: u32 = 0x0000_0100;
 
 impl TraceType {
     /// The type of these three bytes.
@@ -68,9 +70,9 @@ impl TraceType {
         self.0 << bit >> 31 != 0
     }
 
-    /// Whether no bit is set that means nothing: of 12 to 21 and 23.
+    /// Whether no bit is set that RFC 9197 gives no meaning: 12 to 21 and 23.
     pub const fn is_defined(self) -> bool {
-        self.0 & (UNDEFINED | 0x100) == 0
+        self.0 & (UNDEFINED | RESERVED) == 0
     }
 
     /// Bytes of the data of these bits.

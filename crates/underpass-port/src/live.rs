@@ -25,7 +25,7 @@ use crate::xdp::{self, Memory};
 /// How a device is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Driver {
-    /// What does best with this device, of those that work.
+    /// AF_PACKET on veth; else AF_XDP in native mode where the driver has it, or else AF_PACKET.
     Auto,
     /// AF_XDP, in native mode or else in generic mode.
     Xdp,
@@ -35,7 +35,7 @@ pub enum Driver {
     Packet,
 }
 
-/// Where programs are that carry packets of a device in the kernel.
+/// Where the programs of the fast path in the kernel are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hooks {
     /// At tcx, and in the driver where that is faster.
@@ -63,7 +63,7 @@ pub struct AttachError {
 pub struct Tally {
     /// Received, and there was no slot for it.
     pub no_buffer: u64,
-    /// Received with lengths or offloads that contradict it, or a segment that nobody can cut.
+    /// Received with lengths or offloads that contradict the packet, or as a segment that nobody can cut.
     pub malformed: u64,
     /// Not sent, as the device's queue was full.
     pub queue_full: u64,
@@ -73,7 +73,7 @@ pub struct Tally {
     pub send_errors: u64,
     /// Segments cut here, not by the kernel: no drop.
     pub cut: u64,
-    /// TCP segments and UDP datagrams that were put to others, so that the host takes them as one: no drop.
+    /// TCP segments and UDP datagrams that were joined to others, so that the host takes them as one: no drop.
     pub coalesced: u64,
     /// Dropped by the kernel before the port received it.
     pub kernel_drops: u64,
@@ -117,14 +117,14 @@ enum Attached {
         _link: OwnedFd,
     },
     Packet {
-        /// What the sockets take.
+        /// The socket filter: which frames workers get.
         filter: Option<OwnedFd>,
-        /// What takes it from the kernel.
+        /// The program that keeps these frames from the kernel.
         _taken: Option<Hooked>,
-        /// What lets segments inside tunnels leave whole.
+        /// The program that lets segments inside tunnels leave whole.
         tunnels: Option<Hooked>,
     },
-    /// AF_PACKET at the device that stands for this one, whose program carries what it can.
+    /// Programs carry packets in the kernel. Those that they miss go to a TAP device, where AF_PACKET sockets listen.
     Fast {
         misses: Misses,
         leaving: Leaving,
@@ -183,7 +183,7 @@ impl Device {
                 Ok(plain("xdp-generic", "as asked for".to_owned(), attached))
             }
             Driver::Auto if virtual_peer => packet("large segments cross a veth device whole only so"),
-            // Generic mode saves nothing, and has segments without their sizes.
+            // Not generic mode: it saves nothing, and hands up large segments without the size of their parts.
             Driver::Auto => match attach_xdp(ifindex, keep, Mode::Native) {
                 Ok(attached) => Ok(plain("xdp-native", "the driver has native XDP".to_owned(), attached)),
                 Err(error) => packet(&format!("no native XDP: {error}")),

@@ -1,10 +1,10 @@
-//! Sockets whose router has ended. One of a kernel's never does: so they go over to the next router of the same place,
-//! with the options, the port id and the groups that they had, and say ENOBUFS where notifications have been lost, upon
-//! which programs read everything again.
+//! Sockets whose router has ended. Programs do not expect the other end of a netlink socket to go away, so the library connects
+//! the socket to the next router of the same network namespace, with the options, the port id and the groups that it had. A
+//! program that listens to groups gets ENOBUFS, upon which it reads everything again.
 //!
-//! Until there is one, the program's descriptors are those of a clock: what waits for them wakes up now and then, the
-//! library sees whether a router has come, and if not the program is told that there is nothing (EAGAIN). An
-//! AF_UNIX socket without another end would be readable all the time.
+//! Until there is a router, the program's descriptors are a timer (timerfd). Whoever waits for them wakes up at each tick; the
+//! library then looks for a router, and if there is none the program gets EAGAIN. An AF_UNIX socket without another end would
+//! be readable all the time.
 #![allow(unsafe_code)]
 
 use std::{
@@ -24,16 +24,16 @@ use crate::{
     table::{self, Socket},
 };
 
-/// How often it is seen whether a router has come, in nanoseconds.
+/// How often the library looks for a router, in nanoseconds.
 const TICK: i64 = 500_000_000;
 
-/// What a receive is to do that found no datagram.
+/// What a receive that found no datagram does next.
 pub enum Then {
     /// Receive again.
     Again,
     /// Fail with this errno.
     Fail(c_int),
-    /// Say that this was all: the answer to a request will not come.
+    /// Return an end of file: the answer to a request will not come.
     End,
 }
 
@@ -75,9 +75,10 @@ fn is_nonblocking(socket: &Socket) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Gives a new data socket what the program has set of the old one: how long it waits, and what it does not want to have.
+/// Gives a new data socket what the program has set of the old one: its timeouts, and its filter.
 fn carry_over(old: c_int, new: c_int) {
-    // SAFETY: getsockopt writes at most what is said of the room, of which setsockopt reads as much.
+    // SAFETY: getsockopt writes at most `length` bytes (instructions of a filter) and setsockopt reads as much, all in `time`,
+    // `filter` and `program`.
     unsafe {
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             let mut time: libc::timeval = zeroed();
@@ -87,7 +88,7 @@ fn carry_over(old: c_int, new: c_int) {
                 next::setsockopt(new, libc::SOL_SOCKET, option, place, length);
             }
         }
-        // Its length is that of instructions.
+        // The length of a filter counts instructions, not bytes.
         let mut filter: [libc::sock_filter; BPF_MAXINSNS] = zeroed();
         let mut count = BPF_MAXINSNS as libc::socklen_t;
         let place = filter.as_mut_ptr().cast::<c_void>();
@@ -101,7 +102,7 @@ fn carry_over(old: c_int, new: c_int) {
     }
 }
 
-/// Instructions of a filter at most.
+/// Most instructions of a filter: `include/uapi/linux/bpf_common.h`.
 const BPF_MAXINSNS: usize = 4096;
 
 /// Puts `new` in the place of `fd`, which closes on exec as before and is waited for as before.
@@ -122,8 +123,11 @@ fn put_in(new: c_int, fd: c_int) {
     }
 }
 
-/// Gives a socket to the router that is there now. Its program is told, when it reads next, that something was lost if it
-/// listens to groups.
+/// Connects a socket to the router that is there now. If it listens to groups, the program's next read fails with ENOBUFS, as
+/// notifications have been lost.
+///
+/// # Errors
+/// ECONNREFUSED: there is no router.
 pub fn reconnect(socket: &Socket) -> Result<(), c_int> {
     // While a clock is in its place, the old socket has the number of the control connection.
     let old = match socket.waits.load(Relaxed) {
@@ -166,7 +170,7 @@ pub fn ended(socket: &Socket) -> Then {
     if reconnect(socket).is_ok() || wait_for_router(socket) { Then::Again } else { Then::End }
 }
 
-/// Puts a clock in the place of a socket.
+/// Puts a timer in the place of a socket. Whether that was possible.
 fn wait_for_router(socket: &Socket) -> bool {
     let blocks = if is_nonblocking(socket) { libc::TFD_NONBLOCK } else { 0 };
     let tick = timespec { tv_sec: 0, tv_nsec: TICK };

@@ -1,9 +1,8 @@
 //! Which descriptors of this process are netlink sockets of the router.
 //!
-//! A table of plain atomics: a look-up is one load, nothing allocates, and a fork at any moment leaves
-//! the child a table that is as good as the parent's. A descriptor that the C library closes behind our
-//! back (`fclose` after `fdopen`) leaves a stale entry; who would act on an entry asks [`live`], which
-//! compares the socket's inode first.
+//! The table is made of plain atomics: a look-up is one load, nothing allocates, and a fork at any moment leaves the child a
+//! table that is as good as the parent's. A descriptor that the C library closes by itself (`fclose` after `fdopen`) leaves a
+//! stale entry, so the hooks ask [`live`], which compares the socket's inode first.
 #![allow(unsafe_code)]
 
 use std::{
@@ -47,9 +46,9 @@ pub struct Socket {
     pub options: AtomicU32,
     /// The network namespace whose router it is of; 0 for none.
     pub namespace: AtomicU64,
-    /// Data datagrams sent, modulo 2^32.
+    /// Datagrams that the program has sent, modulo 2^32.
     pub sent: AtomicU32,
-    /// Length of the largest buffer that the router has been told of.
+    /// Length in bytes of the longest receive buffer that the router has been told of.
     pub told_room: AtomicU32,
     /// Whether datagrams can end with a mark of their group.
     pub marks: AtomicBool,
@@ -61,7 +60,7 @@ pub struct Socket {
     pub waits: AtomicBool,
     /// Inode of what is about to take the place of the data socket; 0 for nothing.
     coming: AtomicU64,
-    /// Held from a question until its answer.
+    /// Held from a question on the control connection until its answer.
     pub turn: Mutex<()>,
 }
 
@@ -93,15 +92,15 @@ static SLOTS: [Socket; SOCKETS] = [const {
 /// The highest descriptor that ever had an entry.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 
-/// Above this no descriptor is known.
+/// The highest descriptor that the table may have an entry for; -1: none.
 pub fn highest() -> c_int {
     HIGHEST.load(Relaxed)
 }
 
-/// Makes `entry` that of descriptor `fd`, for which there is `room`.
-fn put(fd: c_int, room: &AtomicU16, entry: u16) {
+/// Stores the entry of descriptor `fd`, at its place in [`ENTRIES`].
+fn put(fd: c_int, place: &AtomicU16, entry: u16) {
     HIGHEST.fetch_max(fd, Relaxed);
-    release(room.swap(entry, Relaxed));
+    release(place.swap(entry, Relaxed));
 }
 
 fn entry(fd: c_int) -> Option<&'static AtomicU16> {

@@ -1,9 +1,9 @@
 //! Routes as the packet path has them: which tables a packet is looked up in, and what each prefix leads
 //! to there.
 //!
-//! A forwarding table of the packet path merges tables that are always looked up one after the other. At
-//! each prefix that one of them has, it holds what those look-ups end in for the addresses that no longer
-//! prefix covers. Neighbours on a link are host entries of their own.
+//! A forwarding table of the packet path merges tables that are always looked up one after the other. It has an entry for
+//! each prefix of any of them: what the look-ups of all of them end in for an address that no longer prefix of theirs
+//! covers. A neighbour on a link is a host entry.
 
 #![expect(
     clippy::indexing_slicing,
@@ -28,7 +28,7 @@ use crate::link::LOOPBACK;
 
 use super::published::{Egress, Fib, FibId, RuleLinks, Scope};
 
-/// What an evaluation of a forwarding table's tables ends in.
+/// What look-ups in the tables of a forwarding table end in.
 pub(super) enum End {
     /// None has a route.
     Nothing,
@@ -113,7 +113,8 @@ fn compile_rules(
     egress: Option<Egress>,
 ) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
     let steps = rule_steps(router, family, links, vrf);
-    // A rule that a `goto` leads to, or past, is told apart from those before it.
+    // Trailing rules that only look up in a table need no rule of the packet path, which looks up in their tables one after
+    // the other. Rules before the target of a `goto` do: they may be jumped over.
     let gotos = steps.iter().filter(|(rule, _)| rule.action == rule::FR_ACT_GOTO);
     let from = gotos.map(|(rule, _)| rule.target).max().unwrap_or(0);
     let plain = |rule: &Rule| rule.matches_all() && rule.suppress_prefix.is_none();
@@ -122,7 +123,7 @@ fn compile_rules(
     let tail = steps.iter().rev().take_while(looks_up).count();
     let (head, tail) = steps.split_at(steps.len() - tail);
     let mut rules = Vec::new();
-    // What leads nowhere else is on the link.
+    // With an egress, a packet for which no table has a route is sent on-link.
     let on_link = egress.filter(|egress| egress.on_link);
     let on_link = on_link.map(|egress| on_link_fib(router, family, egress));
     for (rule, table) in head {
@@ -156,7 +157,7 @@ fn compile_rules(
     (rules, fibs)
 }
 
-/// A forwarding table in which all is on a link.
+/// A forwarding table in which every address is on a link.
 fn on_link_fib(router: &mut Router, family: Family, egress: Egress) -> FibId {
     on_link(router, egress.link);
     fib_of(router, family, &[], (None, Some(egress)))

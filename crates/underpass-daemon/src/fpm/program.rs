@@ -1,8 +1,8 @@
-//! What zebra has programmed: its messages as requests to the router, and what is left of them to remove.
+//! What zebra has programmed: its messages become requests to the router, and what it does not send again after it has
+//! reconnected is removed.
 //!
-//! A route is known by family, table, prefix and metric, as the kernel knows it. A next-hop object has the
-//! id that zebra gives it, unless that is taken: a zebra that was restarted counts its ids anew, while the
-//! routes of the one before still stand on theirs.
+//! The key of a route is family, table, prefix and metric, as in the kernel. A next-hop object has the id that zebra gives it,
+//! unless that is taken: a restarted zebra counts its ids anew, while routes from before still use the old ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,15 +19,15 @@ use super::wire::{
 
 /// `RTPROT_ZEBRA`, the protocol of zebra's next-hop objects.
 const RTPROT_ZEBRA: u8 = 11;
-/// The first of the ids for objects whose own is taken.
+/// The first id for objects whose own id is taken. zebra counts from 1.
 const ALIASES: u32 = 1 << 31;
-/// How many different refusals are logged.
+/// Most different refusals that are logged, so that a full table of refused routes does not fill the log.
 const LOGGED: usize = 64;
-/// Routes that are kept for when the device that they lack comes.
+/// Most routes that wait for a device that is not there yet.
 const LACKING: usize = 65_536;
-/// How often it is seen whether a device has come.
+/// How often the programmer looks whether such a device has come.
 const RETRY: Duration = Duration::from_secs(1);
-/// Swept at a time; the router answers others in between.
+/// Most routes that are removed in one go; the control thread serves others in between.
 const SWEEP: usize = 4096;
 
 /// What FRR has sent and what became of it.
@@ -45,15 +45,15 @@ pub struct Counts {
     pub stale: usize,
 }
 
-/// What is done about a route or an object.
+/// What became of a request for a route or an object.
 enum Done {
-    /// It is the router's.
+    /// The router has taken it.
     Taken,
     /// The kernel has it, and so has the router by its mirror.
     Left,
-    /// Its time comes when its members are known.
+    /// It is a group whose members have not all come.
     Waiting,
-    /// An errno, and why.
+    /// The router has refused it: errno and text.
     Refused(i32, String),
 }
 
@@ -73,13 +73,14 @@ struct HeldObject {
 pub(super) struct Programmer {
     client: Client,
     replies: Replies,
-    /// The kernel beside the router has what zebra writes to it.
+    /// Whether the router is beside a kernel, to which zebra may write too.
     beside_kernel: bool,
-    /// The peer is in the same network namespace, and so is the kernel that it writes to.
+    /// Whether zebra is in the router's network namespace, so that it writes to that kernel.
     local: bool,
-    /// Counts connections.
+    /// The number of the present connection.
     generation: u64,
     routes: BTreeMap<RouteKey, HeldRoute>,
+    /// How many of them are of earlier connections.
     stale: usize,
     /// By zebra's id.
     objects: BTreeMap<u32, HeldObject>,
@@ -89,14 +90,16 @@ pub(super) struct Programmer {
     waiting: BTreeMap<u32, Box<[u8]>>,
     /// Objects of connections before this one, by the router's id.
     retired: BTreeMap<u32, HeldObject>,
+    /// The next id for an object whose own is taken.
     alias: u32,
     /// Messages of routes that were refused because a device is not there (ENODEV): a VRF that SIDs name is made after
     /// zebra has sent them, or anew after the router.
     lacking: BTreeMap<RouteKey, Box<[u8]>>,
     /// The same of next-hop objects, by zebra's id.
     lacking_objects: BTreeMap<u32, Box<[u8]>>,
-    /// When to look for those devices, and what of the router's links was seen last.
+    /// When to look for those devices.
     retry_at: Option<Instant>,
+    /// The generation of the router's links that was seen last.
     seen: u64,
     /// When the present connection last confirmed something; `None` if nothing is to be swept.
     progress: Option<Instant>,

@@ -43,53 +43,54 @@ use super::{
 };
 use crate::serve::Waker;
 
-/// How long a reading of the time outside is good for.
+/// How long a worker uses a reading of the wall clock.
 const CLOCK: Duration = Duration::from_millis(100);
-/// How often a worker that holds packets looks whether their time is up, and one with packets for a device that is down
-/// whether that is up.
+/// How often a worker that holds packets looks whether they have waited too long for a neighbour, and whether a device that
+/// was down is up.
 const HELD_TICK: Duration = Duration::from_millis(200);
-/// A packet that is to leave sooner than that is waited for awake.
+/// A worker does not sleep if a packet is to leave sooner than this.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(2);
-/// Packets that qdiscs may hold, of all that a worker has.
+/// Most slots of a worker that its qdiscs may hold.
 const QUEUED: usize = 8192;
-/// Packets that a worker has room for, and large segments.
+/// Slots of a worker for packets.
 const SLOTS: usize = 16384;
+/// Slots of a worker for large segments.
 const LARGE_SLOTS: usize = 512;
-/// Packets that may wait for neighbours, of all that a worker has.
+/// Most slots of a worker that packets waiting for neighbours may hold.
 const HELD: usize = 2048;
 
-/// Orders of the control thread to a worker, which it does between bursts.
+/// Orders of the control thread, which a worker carries out between bursts.
 pub enum Order {
     /// Serve these queues of a device with this MTU as a port, and drop the sender then.
     Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<()>),
     /// Serve this port of a device of the router's.
     Serve(PortId, Box<LivePort>, Sent),
-    /// Give an account.
+    /// Report what was counted.
     Account(Sender<Account>),
-    /// Serve it no more, and close it. What it has dropped still counts.
+    /// Close a port. What it has dropped still counts.
     Detach(PortId),
-    /// A port that was closed is another one's from now on.
+    /// The number of a closed port is about to be given to another: forget what the former has dropped.
     Forget(PortId),
-    /// What came of a neighbour that was unresolved.
+    /// A neighbour that was unresolved has this link-layer header now; `None`: it does not answer.
     Resolved(LinkId, IpAddr, Option<Rewrite>),
-    /// Follow packets for somebody from now on, and tell of them there.
+    /// Trace the packets of a specification, and send what was seen there.
     Trace((Arc<Spec>, SyncSender<Arc<Seen>>)),
-    /// Follows none any more for who asked for these.
+    /// End that trace.
     TraceNoMore(Arc<Spec>),
     /// End.
     Stop,
 }
 
-/// What becomes of what the host sends by a device of the router's.
+/// What a worker does with packets that the host sends by a device of the router's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// It is looked up, and forwarded like what comes from elsewhere.
+    /// It looks them up, and forwards them like those of other ports.
     Forwarded,
-    /// It goes into a tunnel, as it is.
+    /// It puts them into the tunnel of the device, without a look-up.
     Wrapped,
 }
 
-/// What a worker says of itself between two bursts, when each of its packets is in one of the sums.
+/// What a worker has counted, as of a moment between two bursts: each of its packets is in one of the sums.
 #[derive(Debug, Default)]
 pub struct Account {
     /// The worker's number.
@@ -121,18 +122,18 @@ pub struct Wanted {
     pub waker: Waker,
 }
 
-/// What a worker has to say.
+/// What a worker tells the control thread.
 #[derive(Debug)]
 pub enum Word {
     /// It needs a neighbour.
     Wanted(Unresolved),
-    /// BPF programs have printed this, a line each, and so many lines more that were lost.
+    /// Lines that BPF programs have printed, and how many more were lost.
     Printed(Box<str>, u64),
-    /// Somebody wants to see these packets.
+    /// Packets that a `sample` action has taken for its listeners.
     Sampled(Vec<PacketSample>),
 }
 
-/// What a worker did, for those who want to know.
+/// How busy a worker is: `underpass stats`.
 #[derive(Debug, Default)]
 pub struct Activity {
     bursts: AtomicU64,
@@ -151,7 +152,7 @@ impl Activity {
     }
 }
 
-/// Adds as the only writer.
+/// Adds one. Only one thread writes the counter.
 fn count(cell: &AtomicU64) {
     cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
 }
@@ -190,7 +191,10 @@ impl std::ops::Drop for Handle {
     }
 }
 
-/// What the clock of workers that count time since `began` lies behind that of the kernel, which programs read.
+/// By how much the workers' clock, which is 0 at `began`, is behind CLOCK_MONOTONIC, which BPF programs read.
+///
+/// # Errors
+/// The kernel's clock cannot be read.
 pub fn behind(began: Instant) -> io::Result<Duration> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).saturating_sub(began.elapsed()))
 }
@@ -260,16 +264,16 @@ struct Running {
     number: usize,
     counters: Arc<Counters>,
     worker: Worker,
-    /// Those by which packets leave the host: each is looked at in every turn.
+    /// Devices of the kernel's, each of which is read in every turn.
     ports: BTreeMap<PortId, Box<LivePort>>,
-    /// TUN and TAP devices, which say when they have something.
+    /// TUN and TAP devices, which are read when epoll says that they have something.
     doors: BTreeMap<PortId, Box<LivePort>>,
     ready: Ready,
-    /// Those by which packets are to be sent.
+    /// Ports whose queues have packets.
     sending: Vec<PortId>,
-    /// What those that were closed have dropped.
+    /// What closed ports have dropped.
     closed: BTreeMap<PortId, Tally>,
-    /// Those by which the host sends what is forwarded.
+    /// The doors of [`Sent::Forwarded`].
     forwarded: BTreeSet<PortId>,
     orders: Receiver<Order>,
     wake: Waker,
@@ -278,7 +282,7 @@ struct Running {
     wanted: Wanted,
     activity: Arc<Activity>,
     began: Instant,
-    /// When the time outside was read last.
+    /// When the wall clock was read last.
     clock_read: Option<Instant>,
     /// Where packets are followed.
     tracer: Option<Box<Tracer>>,
@@ -290,7 +294,8 @@ impl Running {
     fn run(mut self) {
         self.wait_for_ports();
         let mut stretch = Stretch::begin(Instant::now());
-        // One look more before it sleeps. To look for longer would keep those from the processor who bring packets.
+        // It looks once more before it sleeps. To look for longer would keep the kernel's receiving, which brings packets, from
+        // the processor.
         let mut quiet = false;
         loop {
             while let Ok(order) = self.orders.try_recv() {
@@ -313,7 +318,7 @@ impl Running {
         }
     }
 
-    /// Says whether to go on.
+    /// Carries out an order. Whether to go on.
     fn obey(&mut self, order: Order) -> bool {
         match order {
             Order::Open(id, device, queues, mtu, _opened) => {

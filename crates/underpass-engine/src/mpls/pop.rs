@@ -207,7 +207,7 @@ fn pop_deep<const COUNT: bool, T: Trace>(
         packet.pull(Entry::LEN);
         below.push(first_label(&packet));
         let switch = match label_fast(view, &mut packet) {
-            Some(Through::FastVerdict(out)) => break Some(out),
+            Some(Through::Leaves(out)) => break Some(out),
             Some(Through::Ends(switch)) => switch,
             None => break None,
         };

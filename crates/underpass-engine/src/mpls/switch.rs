@@ -1,4 +1,5 @@
-//! What a label says: another takes its place, or it is taken off on the way to a next hop.
+//! Label switching: RFC 3031 section 3.13. A label is swapped, or taken off on the way to a next hop. Labels that end here are
+//! `pop.rs`'s.
 
 use underpass_packet::mpls::Entry;
 use underpass_packet::{FromBytes, IntoBytes, ethernet, mpls};
@@ -32,8 +33,7 @@ pub(crate) struct LabelRun {
     sent: Sent,
 }
 
-/// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
-/// run.
+/// Takes consecutive labelled packets to their ports, from `packet` on. Returns the packet that ended the run.
 #[inline(never)]
 pub(crate) fn label_run<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -60,8 +60,7 @@ pub(crate) fn label_run<const COUNT: bool, T: Trace>(
     following
 }
 
-/// Takes a packet to its port by its first label; or gives it back, as it was, with what is said of that label if it
-/// ends here.
+/// Switches a packet by its first label. Returns the packet, unchanged, and the action of its label if that ends here.
 #[inline(always)]
 fn label_one<'v, const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
@@ -71,7 +70,7 @@ fn label_one<'v, const COUNT: bool, T: Trace>(
 ) -> Option<(Packet, &'v Switch)> {
     let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
     match label_fast(context.env.view, &mut packet) {
-        Some(Through::FastVerdict(out)) => {
+        Some(Through::Leaves(out)) => {
             count_label(path, run, (label, bytes), (out, &packet));
             path.send_frame(out, packet, context.trace);
         }
@@ -81,7 +80,7 @@ fn label_one<'v, const COUNT: bool, T: Trace>(
     None
 }
 
-/// Counts a packet of so many bytes from its first label on, which it has gone through.
+/// Counts a packet for the label that it came with: `bytes` from that label on, before it was switched.
 #[inline(always)]
 pub(crate) fn count_label<const COUNT: bool>(
     path: &mut Path<COUNT>,
@@ -137,10 +136,10 @@ impl Env<'_, '_> {
     }
 }
 
-/// What has become of a packet by its first label.
+/// What the first label of a packet has led to.
 pub(crate) enum Through<'v> {
     /// It leaves.
-    FastVerdict(FastVerdict),
+    Leaves(FastVerdict),
     /// The label ends here; the packet is as it was.
     Ends(&'v Switch),
 }
@@ -183,7 +182,7 @@ pub(crate) fn label_fast<'v>(view: &'v View<'_>, packet: &mut Packet) -> Option<
             _ => None,
         },
     };
-    out.map(Through::FastVerdict)
+    out.map(Through::Leaves)
 }
 
 /// Takes the label `entry` off the packet in a frame of `len` bytes, puts others on, and sends it to `next_hop`. What lies
@@ -222,14 +221,14 @@ fn replace(
     Some((next_hop.port, len as u32))
 }
 
-/// Whether a stack ends within the packet, mostly with its second label.
+/// Whether a stack ends within the packet. Most that have a second label end with it.
 #[inline(always)]
 pub(crate) fn has_bottom(stack: &[u8]) -> bool {
     let second = stack.get(Entry::LEN..).map(Entry::read_from_prefix);
     matches!(second, Some(Ok((entry, _))) if entry.is_bottom()) || mpls::depth(stack).is_ok()
 }
 
-/// The first label of a frame, with what goes with it.
+/// The first label stack entry of a frame.
 #[inline(always)]
 pub(crate) fn first_entry(packet: &Packet) -> Option<Entry> {
     Some(Entry::read_from_prefix(packet.bytes().get(ETHERNET..)?).ok()?.0)

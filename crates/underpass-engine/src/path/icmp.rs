@@ -1,7 +1,6 @@
 //! ICMP and ICMPv6 errors from the router: RFC 792, RFC 4443, RFC 1812.
 //!
-//! An error takes the place of the packet that caused it: that one is counted as dropped, the message
-//! as made here.
+//! An error takes the place of the packet that caused it: the packet counts as dropped, the message as generated.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,17 +26,19 @@ use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::{OUTSIDE, View, egress_of};
 
-/// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
+/// Most bytes of an ICMPv6 error with its IPv6 header: RFC 4443 section 2.4 (c).
 const MAX_V6: usize = 1280;
 
-/// Longest ICMP error: RFC 1812 section 4.3.2.3.
+/// Most bytes of an ICMP error with its IPv4 header: RFC 1812 section 4.3.2.3.
 const MAX_V4: usize = 576;
 
 /// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
 pub(crate) const ICMP_LEN: usize = 8;
 
-/// Hop limit of what the router sends.
+/// Hop limit of what the router sends: Linux's `IPDEFTTL`.
 pub(crate) const HOP_LIMIT: u8 = 64;
+
+// Types of messages: RFC 792, RFC 4443 section 4.
 pub(crate) const ECHO_REPLY_V4: u8 = 0;
 pub(crate) const ECHO_REQUEST_V4: u8 = 8;
 pub(crate) const TIMESTAMP_V4: u8 = 13;
@@ -54,7 +55,7 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     error: IcmpError,
     trace: &mut T,
 ) -> Verdict {
-    // The packet itself goes on.
+    // It is a copy: the packet itself goes on.
     if meta.packet.tag().copy && in_tunnel(meta, reason) && says_no_way(error) {
         return Verdict::drop(reason);
     }
@@ -63,14 +64,14 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
         IcmpError::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
         _ => meta.extra.argument,
     };
-    // Linux sends it by the device of the tunnel.
+    // Linux looks an error about a packet in a tunnel up in the VRF of the tunnel's device.
     let of_tunnel = error == IcmpError::TooBig || says_no_way(error) && in_tunnel(meta, reason);
     if let Some(Entered { link, vrf: false, .. }) = meta.extra.entered.filter(|_| of_tunnel)
         && let Some(link) = view.link(link)
     {
         meta.extra.instance = link.lookup;
     }
-    // Behind the end of a path the packet is an IP packet like any other.
+    // Once its last label is off, the packet is an IP packet like any other.
     let inside = meta.is(LABELLED | SWITCHED);
     let stack = if inside { error::received(meta) } else { error::Stack::new() };
     unwrap(meta);
@@ -96,8 +97,8 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     answer_error(path, view, meta, (reason, error, argument), (sender, &stack, true), trace)
 }
 
-/// Replaces a packet, which is quoted as it is, by the error to `sender`, `with_options` of an IPv4 packet. It
-/// came in with the labels of `stack`.
+/// Replaces a packet by the error to `sender` that quotes it as it is. `stack`: the labels that it came in with.
+/// `with_options`: the error has the options of an IPv4 packet.
 pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
@@ -111,7 +112,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     }
     // As it is before it becomes the message.
     path.drop_log.keep_packet(reason, path.counters.port(), meta);
-    // What records the way of the packet in error records that of the message as well.
+    // An option that records the route of the packet goes into the message, and records the route of that.
     let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
         // Linux has not looked at those behind a SID, but does for this error.
         Ok(_) if meta.is(BEHIND_SID) && error != IcmpError::AddressUnreachable => Default::default(),
@@ -145,7 +146,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::NoHeadroom);
     }
     let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
-    // What was for the router is answered by who it was for.
+    // The source is the destination of the packet, if that is an address of the router's.
     let own = destination_of(meta.packet.bytes()).filter(|destination| {
         let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
         // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.

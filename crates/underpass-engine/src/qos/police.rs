@@ -20,13 +20,16 @@ use crate::limiter::Nanos;
 use crate::lpm::Words;
 use crate::tables::{Control, Police};
 
-/// The longest time for which tokens are leased.
+/// Most tokens that a worker leases, in nanoseconds.
 const LONGEST_SLICE: i64 = 50_000;
 
-/// When a packet has last passed, before the first has: both buckets are full.
+/// The longest time that a bucket counts with, in nanoseconds: 36 years, so that a sum of two never overflows.
+const LONGEST_TIME: Nanos = 1 << 60;
+
+/// For when a packet last passed, while none has: long ago.
 const NEVER: i64 = i64::MIN / 2;
 
-/// When a bucket is full: when it was empty is far in the past.
+/// For when a bucket was empty, if it is full: long ago.
 const FULL: i64 = i64::MIN / 2;
 
 /// One bucket, on cache lines of its own.
@@ -45,7 +48,7 @@ pub(crate) type SharedBucket = (Words<AtomicI64>, usize);
 
 impl Bucket {
     fn new(empty: i64, burst: Nanos, shared: Option<SharedBucket>) -> Self {
-        let bucket = Self { empty: AtomicI64::new(0), shared, burst: burst.min(1 << 60) as i64 };
+        let bucket = Self { empty: AtomicI64::new(0), shared, burst: burst.min(LONGEST_TIME) as i64 };
         bucket.empty().store(empty, Relaxed);
         bucket
     }
@@ -64,7 +67,7 @@ impl Bucket {
 pub(crate) struct Policed {
     /// What it charges for.
     pub(crate) charge: u8,
-    /// Of its rate, multiplier, shift, overhead and the least length.
+    /// Multiplier, shift, overhead in bytes and least length in bytes of its rate.
     pub(crate) rate: [u32; 4],
     /// Nanoseconds that the bucket holds.
     pub(crate) burst: i64,
@@ -81,7 +84,7 @@ pub(crate) struct Policer {
     peak: Option<(Rate, Bucket)>,
     /// With a second bucket: when a packet has last passed. That bucket is not filled for longer than the first one holds.
     last: AtomicI64,
-    /// What one worker leases at most.
+    /// Most tokens that one worker leases, in nanoseconds.
     slice: i64,
     /// Whether only one worker takes tokens.
     alone: bool,
@@ -98,7 +101,7 @@ enum Cost {
     Packets(i64),
 }
 
-/// What one worker has taken out of a bucket and not spent.
+/// Tokens that one worker has taken out of a bucket and not spent, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Lease(i64);
 
@@ -114,12 +117,15 @@ pub(crate) struct Charged {
 /// What all packets of a burst are charged.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Charge {
-    /// How many they are on the wire, and how long.
+    /// Packets on the wire.
     pub(crate) packets: u64,
+    /// Their bytes on the wire.
     pub(crate) bytes: u64,
-    /// What they take out of the buckets.
+    /// Nanoseconds that they take out of the first bucket.
     first: i64,
+    /// Nanoseconds that they take out of the second.
     peak: i64,
+    /// Length of the longest, in bytes.
     longest: u32,
 }
 
@@ -138,7 +144,7 @@ impl Policer {
             (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), Bucket::new(FULL, rate.burst, shared)),
             (None, Some(packets)) => (
                 Cost::Packets(Rate::of_packets(packets.rate).nanos(1) as i64),
-                Bucket::new(packets.since.min(1 << 60) as i64, packets.burst, shared),
+                Bucket::new(packets.since.min(LONGEST_TIME) as i64, packets.burst, shared),
             ),
             (None, None) => (Cost::Nothing, Bucket::new(FULL, 0, None)),
         };
@@ -163,7 +169,7 @@ impl Policer {
         }
     }
 
-    /// When its bucket of packets was empty.
+    /// When its bucket of packets was empty, in nanoseconds. `None`: it has none.
     pub(crate) fn packets(&self) -> Option<i64> {
         matches!(self.cost, Cost::Packets(_)).then(|| self.bucket.empty().load(Acquire))
     }
@@ -190,12 +196,12 @@ impl Policer {
         shared.then_some(Policed { charge, rate, burst: self.bucket.burst, packet })
     }
 
-    /// Whether it asks for the estimated rate of what it counts.
+    /// The estimated rate above which nothing conforms, in bytes a second: `avrate`.
     pub(crate) fn average(&self) -> Option<u64> {
         self.average
     }
 
-    /// Whether a packet that conforms to the MTU conforms.
+    /// Whether it has no bucket, and so polices the length of packets alone.
     pub(crate) fn is_mtu_only(&self) -> bool {
         matches!(self.cost, Cost::Nothing)
     }

@@ -19,6 +19,9 @@ use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, next
 use crate::worker::view::View;
 use crate::{flow, srv6};
 
+/// Bytes of an IPv6 header and of the SRH behind it up to its list of segments.
+const HEADERS: usize = ipv6::Header::LEN + 8;
+
 /// End and End.T on a sound packet of `len` bytes in a frame: an SRH with segments left and no TLVs, a hop limit above 1.
 /// `SPREAD`: the segment may lead to a multipath route. `None`: nothing was written, [`end`] decides.
 #[inline(always)]
@@ -80,8 +83,9 @@ pub(crate) fn end_x<'s>(
     })
 }
 
-/// The next hop that a segment leads to, as it was looked up lately or is now, for the packet of so many bytes in a frame
-/// that is still to be sent to it.
+/// The next hop that a segment leads to, looked up now unless the worker remembers it. `packet` is a frame and the length of
+/// the IPv6 packet in it, not advanced yet: its flow chooses among several next hops. `None`: the segment leads to none that the
+/// fast path serves.
 #[inline(always)]
 pub(crate) fn known_next_hop<'a, const SPREAD: bool>(
     view: &View<'a>,
@@ -109,7 +113,8 @@ pub(crate) fn known_next_hop<'a, const SPREAD: bool>(
     }
 }
 
-/// The next segment the destination of the packet of `len` bytes in a frame, and the frame to a next hop.
+/// Makes the next segment the destination of the packet of `len` bytes in a frame, and addresses the frame to a next hop.
+/// `None`: the next hop does not take it as it is, and nothing was written.
 #[inline(always)]
 pub(crate) fn advance_frame(
     packet: &mut Packet,
@@ -121,9 +126,9 @@ pub(crate) fn advance_frame(
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
     let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    let bytes = bytes.first_chunk_mut::<48>()?;
+    let bytes = bytes.first_chunk_mut::<HEADERS>()?;
     head[..12].copy_from_slice(mac);
-    // More than 1 is left: `next_segment_plain` has looked.
+    // The hop limit. More than 1 is left: `next_segment_fast` has looked.
     bytes[7] -= 1;
     srv6::write_segment(bytes, left, segment);
     if padded {
@@ -151,11 +156,11 @@ fn advance_fast(bytes: &mut [u8]) -> Option<Ipv6Addr> {
     Some(segment)
 }
 
-/// What becomes segments left and the destination of a packet on its way through an SRH without TLVs right
-/// behind the fixed header, if its hop limit is not used up. `None`: the packet is not of that kind.
+/// Segments left and the destination that a packet is to have next, if an SRH without TLVs is right behind its IPv6 header and
+/// its hop limit is above 1. `None`: it is another packet, or a list that is used up.
 #[inline(always)]
 pub(crate) fn next_segment_fast(bytes: &[u8]) -> Option<(u8, Ipv6Addr)> {
-    let (fixed, list) = bytes.split_first_chunk::<48>()?;
+    let (fixed, list) = bytes.split_first_chunk::<HEADERS>()?;
     let [.., next, hop_limit] = *fixed.first_chunk::<8>()?;
     let [_, len, kind, left, last, ..] = *fixed.last_chunk::<8>()?;
     let segments = usize::from(last) + 1;
@@ -174,8 +179,9 @@ pub(crate) fn next_segment_fast(bytes: &[u8]) -> Option<(u8, Ipv6Addr)> {
 
 /// Writes what [`next_segment_fast`] says into the headers of its packet.
 #[inline(always)]
-pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr) {
-    headers[43] = left;
+pub(crate) fn write_segment(headers: &mut [u8; HEADERS], left: u8, segment: Ipv6Addr) {
+    // RFC 8754 section 2, RFC 8200 section 3.
+    headers[ipv6::Header::LEN + 3] = left;
     headers[24..40].copy_from_slice(&segment.octets());
 }
 
@@ -222,8 +228,8 @@ fn parts(packet: &mut Packet, at: usize) -> Result<(&mut ipv6::Header, SrhMut<'_
     Ok((header, srh.ok_or(DropReason::SrhMalformed)?))
 }
 
-/// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
-/// used up are passed over. It is sound, and its HMAC as it is to be.
+/// The offset of the SRH with segments left, whose lengths and HMAC have been checked: RFC 8986 section 4.1, S01 and S02.
+/// Routing headers without segments left are passed over.
 pub(crate) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, DropReason> {
     let (fixed, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let mut reason = DropReason::SrhMissing;
@@ -243,6 +249,7 @@ pub(crate) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, Dr
     Err(reason)
 }
 
+/// The extension headers of a packet, from the first on.
 pub(crate) fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, DropReason> {
     let view = ipv6::View::parse(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     Ok(Extensions::new(&view))

@@ -31,13 +31,15 @@ pub(crate) enum InnerProtocol {
     Frame,
 }
 
+// What the bytes of a template lack, or what is special about it: bits of [`EncapTemplate::open`].
+
 /// The TTL of the outer header is that of the packet inside.
 pub(crate) const TTL: u16 = 1;
-/// The TOS is.
+/// The TOS of the outer header is that of the packet inside.
 pub(crate) const TOS: u16 = 2;
-/// Don't fragment is.
+/// Don't Fragment of the outer header is that of the packet inside.
 pub(crate) const FRAGMENT: u16 = 4;
-/// The flow label is.
+/// The flow label of the outer header is that of the packet inside.
 pub(crate) const LABEL: u16 = 8;
 /// The UDP source port is that of the flow.
 pub(crate) const PORT: u16 = 16;
@@ -49,15 +51,15 @@ pub(crate) const UDP_SUM: u16 = 64;
 pub(crate) const GRE_SUM: u16 = 128;
 /// There is a sequence number.
 pub(crate) const SEQUENCE: u16 = 256;
-/// The ECN of the packet inside is not seen.
+/// The outer header does not take over the ECN of the packet inside.
 pub(crate) const NO_ECN: u16 = 512;
-/// An address is.
+/// An address of the outer header depends on the packet inside.
 pub(crate) const ADDRESS: u16 = 1024;
-/// A checksum inside that is not finished is left to the receiver.
+/// An unfinished checksum inside is left to the receiver: remote checksum offload of GUE.
 pub(crate) const REMOTE_SUM: u16 = 2048;
 /// Nothing of this kind may be inside, or the device is down.
 pub(crate) const CLOSED: u16 = 4096;
-/// The outer header is IPv6: nothing open, but read with what is.
+/// The outer header is IPv6. It leaves nothing open, and is a bit here so that one test reads it with the others.
 pub(crate) const OVER_IPV6: u16 = 8192;
 /// Packets take the slow path: what goes in is classified or waits in a qdisc, or the MTU of the outer route is locked.
 pub(crate) const SLOW_ONLY: u16 = 16384;
@@ -68,11 +70,11 @@ pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct EncapTemplate {
-    /// What is not in the header yet.
+    /// What is not in the header yet: the bits above.
     pub(crate) open: u16,
-    /// Length of the headers, which end with `bytes`.
+    /// Length of the headers in bytes; they are the end of `bytes`.
     pub(crate) len: u8,
-    /// Where the headers of UDP, GUE and GRE are; 0: there is none.
+    /// Offsets of the headers of UDP, GUE and GRE from the start of the outer header, in bytes; 0: there is none.
     pub(crate) udp: u8,
     pub(crate) gue: u8,
     pub(crate) gre: u8,
@@ -82,7 +84,7 @@ pub(crate) struct EncapTemplate {
     pub(crate) ports: (u16, u16),
     /// Where outer packets go, if that is known.
     pub(crate) next_hop: Option<NextHopId>,
-    /// Longest packet inside: the MTU of the device.
+    /// The longest packet inside, in bytes: the MTU of the device.
     pub(crate) mtu: u32,
     /// The sum over the words of an IPv4 header, as they lie in little-endian memory.
     pub(crate) sum: u16,
@@ -105,7 +107,7 @@ impl EncapTemplate {
     }
 }
 
-/// How long errors about a tunnel's packets count: Linux's `IPTUNNEL_ERR_TIMEO`.
+/// How long errors about a tunnel's packets count, in nanoseconds: Linux's `IPTUNNEL_ERR_TIMEO`.
 const ERRORS_COUNT: Nanos = 30_000_000_000;
 
 /// Sequence numbers of a tunnel, and errors about its packets, which all workers share.
@@ -115,8 +117,9 @@ pub(crate) struct Sequence {
     pub(crate) next: AtomicU32,
     /// The least that is taken; 0: none has come.
     pub(crate) expected: AtomicU32,
-    /// Errors of which nobody has been told, and when the last came.
+    /// Errors that no sender has been told of.
     pub(crate) errors: AtomicU32,
+    /// When the last of them came.
     failed: AtomicU64,
 }
 

@@ -1,8 +1,7 @@
 //! The fast path: packets that need nothing remembered of them, each from its frame to its port.
 //!
-//! A frame for this router with a sound IP packet in it that is to be forwarded, goes through a local
-//! SID, or into an encapsulation. All else leaves the fast path as it came, or with the step that it
-//! goes on with, for the slow path.
+//! It takes frames for this router with a sound IP packet in them that is forwarded, is for a SID, or goes into or comes out of
+//! an encapsulation, and frames with labels. All else enters the slow path as it came.
 
 use crate::buffer::Packet;
 use crate::hmac::Require;
@@ -23,7 +22,7 @@ use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
 use crate::worker::run::rewrite_run;
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Takes all packets of a burst down the fast path, and on along their own where they leave it.
+    /// Takes each packet of a burst to its port by the fast path, or into the slow path.
     #[inline(always)]
     pub(crate) fn fast_path<T: Trace>(
         &mut self,
@@ -35,8 +34,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let edited =
             context.env.view.tables.sets_priority() && burst.iter().any(|packet| packet.tag().priority != 0);
         if T::WATCHES || context.env.link.require_hmac == Require::Always || edited {
-            // What is watched goes step by step; the fast path looks at no SRH as closely as that, and gives no forwarded
-            // packet the priority of its TOS in the place of one that an action has set.
+            // A tracer wants each step. The fast path neither requires an HMAC of every SRH, nor replaces a priority that an
+            // action has set by that of the TOS of a forwarded packet.
             for packet in burst.drain(..) {
                 self.enter_slow_path(context, packet);
             }
@@ -60,7 +59,7 @@ impl<const COUNT: bool> Path<COUNT> {
         lookups: S,
     ) {
         let env = context.env;
-        // One that follows a row of others.
+        // The packet that ended a run: it is the next one.
         let mut following = None;
         while let Some(packet) = following.take().or_else(|| packets.next()) {
             match lookups.validate(env, &packet, &packets) {

@@ -1,4 +1,4 @@
-//! `htb`: `net/sched/sch_htb.c`, whose order of things is kept, as it decides which packet leaves when.
+//! `htb`: `net/sched/sch_htb.c`. The order of its steps is Linux's, as it decides which packet leaves when.
 //!
 //! A class sends by its own rate, or by what a class above it lends. The classes whose packets may leave now stand in
 //! rings: a class that may send by its own rate in the row of its level, one that has to borrow in the feed of the class
@@ -20,7 +20,7 @@ use crate::limiter::Nanos;
 use crate::qos::{Lengths, Rate};
 use crate::tables::{HTB_DEPTH, HTB_PRIORITIES, HookId};
 
-/// The most time that is looked back at, in nanoseconds: `mbuffer`.
+/// Most nanoseconds for which a bucket is filled at once: `mbuffer`, 60 s.
 const MAX_PASSED: i64 = 60_000_000_000;
 
 /// What a class may do now: `enum htb_cmode`.
@@ -62,16 +62,21 @@ pub(super) struct Level {
     pub(super) waiting: Heap,
 }
 
+/// `struct htb_class`.
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) queue: QueueId,
+    /// `major:minor`.
     pub(super) classid: u32,
     pub(super) parent: Option<u32>,
     pub(super) level: u8,
+    /// 0 is served first.
     pub(super) prio: u8,
+    /// Bytes that it may send in its turn.
     pub(super) quantum: i32,
     pub(super) rate: Rate,
     pub(super) ceil: Rate,
+    /// What the buckets of `rate` and of `ceil` hold, in nanoseconds.
     pub(super) buffer: i64,
     pub(super) cbuffer: i64,
     pub(super) filters: Option<HookId>,
@@ -89,9 +94,10 @@ pub(super) struct Class {
     pub(super) changed: bool,
 }
 
-/// What a class has, whatever its place.
+/// What changes of a class as it sends.
 #[derive(Debug)]
 pub(super) struct State {
+    /// What is in the buckets of its rate and of its ceil, in nanoseconds; below 0: what it owes.
     pub(super) tokens: i64,
     pub(super) ctokens: i64,
     /// When the buckets were filled last.
@@ -102,7 +108,7 @@ pub(super) struct State {
     pub(super) mode: Mode,
     /// When `mode` is to be looked at again, unless it can send.
     pub(super) due: Nanos,
-    /// What it may still send in its turn, by the level that it sends at.
+    /// Bytes that it may still send in its turn, by the level that it sends at.
     pub(super) deficit: [i32; HTB_DEPTH],
     pub(super) count: QueueCount,
     /// Those of all workers, if there are several.
