@@ -412,8 +412,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::hmac::Require;
-    use crate::tables::{Action, ActionId, Discard, Fib4Id, IoamLink};
+    use crate::tables::{Action, ActionId, Discard, Fib4Id};
 
     fn link(port: Option<u16>) -> Link {
         Link {
@@ -480,27 +479,6 @@ mod tests {
         assert!(tables.action(ActionId(NOWHERE), &guard).is_none());
         assert!(tables.port_link(PortId(1), &guard).is_none());
         assert!(tables.fib4(Fib4Id(NOWHERE), &guard).is_none());
-    }
-
-    #[test]
-    fn counters_are_summed_and_start_at_zero_again() {
-        let (mut writer, _, readers) = Writer::new(2);
-        let id = writer.add_counter();
-        let one = Count { packets: 1, bytes: 100, errors: 2 };
-        readers.iter().for_each(|reader| reader.counters().add(id, one));
-        assert_eq!(writer.count(id), Count { packets: 2, bytes: 200, errors: 4 });
-        writer.remove_counter(id);
-        writer.remove_counter(id);
-        assert_eq!(writer.count(id), Count::default());
-        writer.reclaim();
-        assert_eq!(writer.add_counter(), id);
-        assert_eq!(writer.count(id), Count::default());
-        readers[1].counters().add(id, one);
-        assert_eq!(writer.count(id), one);
-        assert_ne!(writer.add_counter(), id);
-        readers[0].counters().add_drop(DropReason::Loop, 3);
-        readers[1].counters().add_drop(DropReason::Loop, 4);
-        assert_eq!(writer.dropped(DropReason::Loop), 7);
     }
 
     #[test]

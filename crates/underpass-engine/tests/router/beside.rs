@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
 use underpass_engine::buffer::PortId;
 use underpass_engine::drops::DropReason;
-use underpass_engine::tables::{Action, Behaviour, IoamLink, Link, NextHop, Rewrite};
+use underpass_engine::tables::{Action, Behaviour, Link, NextHop, Rewrite};
 use underpass_engine::worker::Unresolved;
 use underpass_packet::{ethernet, protocol};
 

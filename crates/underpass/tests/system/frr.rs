@@ -7,7 +7,7 @@ mod restart;
 
 use std::{fs, thread, time::Duration};
 
-use underpass_daemon::testbed::{Namespace, Router};
+use underpass_daemon::testbed::Router;
 
 use crate::net::{self, program};
 use daemons::{

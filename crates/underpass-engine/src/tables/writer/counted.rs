@@ -156,3 +156,29 @@ impl Writer {
         self.counters.iter().map(|counters| counters.dropped(reason)).chain(programs).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_summed_and_start_at_zero_again() {
+        let (mut writer, _, readers) = Writer::new(2);
+        let id = writer.add_counter();
+        let one = Count { packets: 1, bytes: 100, errors: 2 };
+        readers.iter().for_each(|reader| reader.counters().add(id, one));
+        assert_eq!(writer.count(id), Count { packets: 2, bytes: 200, errors: 4 });
+        writer.remove_counter(id);
+        writer.remove_counter(id);
+        assert_eq!(writer.count(id), Count::default());
+        writer.reclaim();
+        assert_eq!(writer.add_counter(), id);
+        assert_eq!(writer.count(id), Count::default());
+        readers[1].counters().add(id, one);
+        assert_eq!(writer.count(id), one);
+        assert_ne!(writer.add_counter(), id);
+        readers[0].counters().add_drop(DropReason::Loop, 3);
+        readers[1].counters().add_drop(DropReason::Loop, 4);
+        assert_eq!(writer.dropped(DropReason::Loop), 7);
+    }
+}

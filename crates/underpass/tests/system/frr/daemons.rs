@@ -165,7 +165,7 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> Result<(), String>) {
 pub struct Offline {
     _router: Router,
     pub namespace: Namespace,
-    socket: PathBuf,
+    pub socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
