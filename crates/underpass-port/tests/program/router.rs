@@ -8,8 +8,8 @@ use underpass_engine::hmac::Require;
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Csid, Discard, Endpoint, Fib4Id, Fib6Id, Flavours, FouPort, FouPortId,
-    Headend, HeadendMode, IoamLink, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid,
-    NextHop, NextHopId, ReplaceCsid, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
+    Headend, HeadendMode, LabelAction, Link, LinkId, Lookup, LookupId, Multipath, NextCsid, NextHop,
+    NextHopId, ReplaceCsid, Rewrite, Tunnel, TunnelId, TunnelRoute, Via, Writer,
 };
 use underpass_packet::{IntoBytes, ipv6, protocol, srh};
 use underpass_port::index_of;
@@ -208,35 +208,17 @@ impl Router {
             forward4: !off4,
             forward6: !off6,
             source4: Some(Ipv4Addr::new(10, 0, device as u8, 1)),
-            bare4: false,
-            vrf: false,
             in_vrf,
             source6: Some(Ipv6Addr::from_bits(0xfd00 << 112 | (device as u128) << 96 | 1)),
-            own6: Box::default(),
-            anycast6: Box::default(),
-            several: Box::default(),
-            back6: None,
-            host: None,
-            shared: false,
-            kernel: None,
-            addresses: None,
             mpls: random.below(6) > 0,
             rpl: true,
             seg6: true,
             require_hmac: if strict { Require::Always } else { Require::Present },
-            ioam: IoamLink::default(),
             ingress: if port.is_some() { self.filters.of_link(random) } else { None },
-            egress: None,
-            root: None,
-            ingress_qdisc: None,
-            ifb: false,
-            swallows: false,
             vlan,
             vlans: if is_device { self.vlans_above(device) } else { None },
-            bridge: None,
-            bridge_port: None,
-            to_bridge: None,
             programs: (!none && is_device).then_some(programs),
+            ..Link::default()
         }
     }
 
