@@ -193,6 +193,12 @@ def segments(routing):
     return [str(ipaddress.ip_address(data[n : n + 16])) for n in range(0, len(data) - 15, 16)]
 
 
+def shifted(sid):
+    """The destination that a SID of NEXT-CSID, of a locator of 32 bits and functions of 16, makes of itself."""
+    packed = ipaddress.ip_address(sid).packed
+    return str(ipaddress.ip_address(packed[:4] + packed[6:] + b"\0\0"))
+
+
 def before(case, difference, ports=()):
     """The layers of what came in before, but by these ports."""
     times = list(dict.fromkeys(at for at, _, _ in case["packets"]))

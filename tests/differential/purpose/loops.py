@@ -5,7 +5,7 @@ import re
 
 import describe
 
-from .common import arrived, error, leaves_by, more_hits, only, part_of, purpose, sid_counts, tried
+from .common import arrived, error, leaves_by, more_hits, only, part_of, purpose, shifted, sid_counts, tried
 
 
 def circle(facts):
@@ -25,6 +25,10 @@ def circle(facts):
         taken_out = sid in led and any(re.match(r"End\.DT4?6 ", facts.sids[segment]) for segment in seen)
         if sid in seen or taken_out or any(re.match(r"End(\.[XT])? ", facts.sids[segment] + " ") for segment in seen):
             found |= {sid} | seen
+    for sid, action in facts.sids.items():
+        # Or to a policy, by what is left of the address when one is shifted out.
+        if "next-csid" in action and facts.leads(shifted(sid), rf"encap seg6 mode \S+ segs {re.escape(sid)}(,| )"):
+            found.add(sid)
     return found
 
 

@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, before, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, sid_counts, tried
+from .common import OWN, before, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, shifted, sid_counts, tried
 
 
 @purpose("A mirrored packet is sent as it was")
@@ -20,16 +20,20 @@ def mirrored(case, facts, difference, here):
 
 @purpose("A mirrored packet is sent as it was")
 def overwritten(case, facts, difference, here):
-    # By the header of foo-over-UDP: the copy has gone into a tunnel.
+    # By the header of foo-over-UDP, with GUE's behind it: the copy has gone into a tunnel.
     a, b = pair(difference)
-    if a is None or a[:6] != b[:6] or a[6:14] == b[6:14]:
+    if a is None or a[:14] == b[:14]:
         return False
     port = difference.more.get("port")
     into = [match[1] for line in facts.lines if (match := re.search(rf"filter add dev p{port} egress .*mirred egress mirror dev (tun\d)", line))]
-    if not any(re.search(rf"link add {name} .*encap (fou|gue)", line) for name in into for line in facts.lines):
-        return False
+    made = [match for name in into for line in facts.lines if (match := re.search(rf"link add {name} .*encap (fou|gue) .*encap-dport (\d+)", line))]
     own = compare.own_addresses(case)
-    return compare.masked(b[:14] + a[14:], own) == compare.masked(b, own)
+    for kind, goal in (match.groups() for match in made):
+        start = 14 - (8 if kind == "fou" else 12)
+        written = a[:start] == b[:start] and a[start + 2 : start + 4] == int(goal).to_bytes(2, "big")
+        if written and compare.masked(b[:14] + a[14:], own) == compare.masked(b, own):
+            return True
+    return False
 
 
 @purpose("A mirrored packet is sent as it was")
@@ -77,10 +81,8 @@ def shifted_in_place(case, facts, difference, here):
     outer = told[3][0][1] if told else next((values for name, values in describe.layers(a[0])[1:2] if name == "ip6"), None)
     if not outer or told and told[0] != 6:
         return False
-    # A locator of 32 bits, functions of 16.
-    shifted = {sid: packed[:4] + packed[6:] + b"\0\0" for sid, action in facts.sids.items() if "next-csid" in action for packed in [ipaddress.ip_address(sid).packed]}
     came = [layers for layers in inputs(difference) if any(name == "ip6" and values["src"] == outer["src"] for name, values in layers[1:2])]
-    return bool(came) and any(ipaddress.ip_address(outer["dst"]).packed == packed for packed in shifted.values())
+    return bool(came) and any(outer["dst"] == shifted(sid) for sid, action in facts.sids.items() if "next-csid" in action)
 
 
 @purpose("A mirrored packet is sent as it was")

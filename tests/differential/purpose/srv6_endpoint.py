@@ -145,7 +145,35 @@ def hop_limit_at_sids(case, facts, difference, here):
         )
     more = counts[0][1] - counts[1][1]
     passed_on = counts[0][2] - counts[1][2] + more
-    return (more, passed_on) != (0, 0) and 0 <= more <= at_sid and 0 <= passed_on <= through
+    return (more, passed_on) != (0, 0) and 0 <= more <= at_sid + through and 0 <= passed_on <= through
+
+
+@purpose("An error quotes the packet as it came")
+def taken_out_at_hop_limit(case, facts, difference, here):
+    # Which may take out what is inside.
+    inside = [layers for layers in (passed_on(facts, layers) for layers in tried(case, difference)) if layers]
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if not a:
+        return not b and lost_elsewhere(difference, inside)
+    told = len(a) == 1 and len(b) == 1 and error(b[0])
+    if b and (not told or told[:3] != (6, 3, 0) or told[3][0][1]["hops"] > 1 or told[3][0][1]["dst"] not in facts.sids):
+        return False
+    ends = [next(((values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")), None) for layers in inside]
+    return all(any(name.endswith(("ip4", "ip6")) and (values["src"], values["dst"]) in ends for name, values in describe.layers(frame)) for frame in a)
+
+
+def passed_on(facts, layers):
+    """The layers of what is in a packet whose hop limit is used up, if it has come to a SID that leads by others of the router's to one
+    that takes it out; else none."""
+    outer, routing = outermost(layers)
+    if not routing or outer["hops"] > 1 or not routing["left"] or not sound(routing):
+        return []
+    left, to, goes_on = routing["left"], outer["dst"], r"End(\.T)?( |$)"
+    while left and re.match(goes_on, facts.sids.get(to, "")):
+        left -= 1
+        to = segments(routing)[left]
+    at = next(n for n, (name, _) in enumerate(layers) if name == "routing")
+    return layers[at + 1 :] if not left and re.match(r"End\.D", facts.sids.get(to, "")) else []
 
 
 @purpose("What has come out of End.DT4, DT46 or DX4 for the router itself may have IPv4 options")
