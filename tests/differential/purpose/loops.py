@@ -35,7 +35,7 @@ def circle(facts):
 @purpose("Loops are dropped as loops")
 def loops(case, facts, difference, here):
     if difference.more.get("key") == "stats64.tx.errors" and facts.tunnels.get(difference.more["link"]) == "vrf":
-        return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= here["drops"].get("loop", 0)
+        return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
     # A SID whose segments lead back to it counts in Linux once for each time that the packet comes round, as do those between.
     counts = sid_counts(difference)
     looped = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
@@ -50,13 +50,18 @@ def looped_into_tunnel(case, facts, difference, here):
     # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough: the third.
     loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
     round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
+    # Or one without a remote address, in a VRF that a route leads its packets back into: to the gateway of each.
+    for vrf in (name for name, kind in facts.tunnels.items() if kind == "vrf"):
+        bound = {match[1] for line in facts.lines if (match := re.search(rf"link set (tun\d) master {vrf}", line))}
+        bare = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ipip|sit|gre|gretap) ", line) and " remote " not in line and " external" not in line}
+        round_ |= {name for name in bound & bare for line in facts.lines if (near := re.search(rf" via (\S+) dev {name}\b", line)) and facts.leads(near[1], rf"dev {vrf}\b")}
     most = 3 * loops
     if not most or not round_:
         return False
     key, link = difference.more.get("key", ""), difference.more.get("link")
     if link:
         more = int(difference.linux[0]) - int(difference.ours[0])
-        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes)", key) is not None and 0 < more <= most * (1500 if key.endswith("bytes") else 1)
+        return link in round_ and re.fullmatch(r"stats64\.tx\.(packets|bytes|errors)", key) is not None and 0 < more <= most * (1500 if key.endswith("bytes") else 1)
     at = re.search(r" dev (\w+) ", difference.what + " ")
     if not difference.kind.startswith("shows tc -s: ") or at and at[1] not in round_ or not 0 < len(difference.linux) == len(difference.ours):
         return False

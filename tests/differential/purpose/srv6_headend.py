@@ -94,6 +94,18 @@ def heard_by_another(case, facts, difference, here):
 
 
 @purpose("The sender hears of errors")
+def told_itself_in_vrf(case, facts, difference, here):
+    # Where the outer source is an address that the router has in a VRF, what Linux tells itself leaves.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[0] != 6 or told[1] not in (1, 2, 3) or told[3][0][1]["src"] not in facts.own or "vrf" not in facts.tunnels.values():
+        return False
+    inside = next(((values["src"], values["dst"]) for name, values in told[3][1:] if name in ("ip4", "ip6")), None)
+    ours = [about[3] for _, _, frame in here["out"] if (about := error(bytes.fromhex(frame)))]
+    return inside is not None and any((quoted[0][1]["src"], quoted[0][1]["dst"]) == inside for quoted in ours)
+
+
+@purpose("The sender hears of errors")
 def own_header(case, facts, difference, here):
     # Into the packet that it quotes, Linux has inserted its own routing header.
     def from_here(ours):
@@ -226,12 +238,14 @@ def remembered_sid(case, facts, difference, here):
     # A packet for which its own link has a way ends, in Linux, at a SID of the router's or in a tunnel, where one by another link
     # before it did.
     frame = only(difference)
-    layers = describe.layers(frame) if frame else []
+    # A trace may stand before the header.
+    layers = [layer for layer in describe.layers(frame) if layer[0] != "hbh"] if frame else []
     if "vrf" not in facts.tunnels.values() or [name for name, _ in layers[1:3]] != ["ip6", "routing"]:
         return False
-    # Or has no way there, as outside the VRF there is none.
+    # Or has no way there, as outside the VRF there is none, or one with a trace that goes back to that route.
     to = layers[1][1]["dst"]
-    if to not in facts.sids and not facts.leads(to, r" dev tun\d") and facts.leads(to, r"^((?! (table|vrf) ).)*$"):
+    back = lambda net, line: ipaddress.ip_address(to) in net and (end := re.search(r"tundst (\S+)", line)) and facts.leads(end[1], rf"encap (seg6|rpl) .*segs {to}\b")
+    if to not in facts.sids and not facts.leads(to, r" dev tun\d") and facts.leads(to, r"^((?! (table|vrf) ).)*$") and not any(back(*way) for way in facts.routes):
         return False
     goals = [values["dst"] for name, values in layers[3:] if name in ("ip4", "ip6")][:1]
     if layers[2][1]["type"] == 3:

@@ -172,8 +172,8 @@ def counted_for_bareudp(case, facts, difference, here):
 
 @purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
 def cut_for_bareudp(case, facts, difference, here):
-    # What Linux sends of it over IPv4.
-    a = difference.more.get("there") or []
+    # What Linux sends of it over IPv4, with labels or without.
+    a = [unlabelled(frame) for frame in difference.more.get("there") or []]
     outer = [describe.layers(frame)[1] for frame in a]
     if len(a) < 2 or any(name != "ip4" or values["proto"] != 17 for name, values in outer):
         return False
@@ -197,10 +197,20 @@ def cut_for_bareudp(case, facts, difference, here):
     # Linux cuts and of which nobody hears, one that is too long and one message.
     bare = [name for name, kind in facts.tunnels.items() if kind == "bareudp"]
     by = [match[1] for line in facts.lines for name in bare if (match := re.search(rf"filter add dev (p\d) egress .*mirred egress redirect dev {name}\b", line))]
-    lost = [frame for _, _, other in here.get("linux", []) if first_for(ports, frame := bytes.fromhex(other)) and ends_inside(frame) not in told]
+    lost = [frame for _, _, other in here.get("linux", []) if first_for(ports, frame := unlabelled(bytes.fromhex(other))) and ends_inside(frame) not in told]
     sent = any(address_pair({"src": ends[0], "dst": ends[1]}) in bytes.fromhex(frame) for slot, _, frame in here["out"] if slot == difference.more.get("slot"))
     came = any(inside[8:] in packet for _, packet in arrived(case, difference))
     return came and not sent and any(leaves_by(facts, ends[0], port) for port in by) and len(lost) <= min(here["drops"].get(reason, 0) for reason in ("too-big", "mirred-loop"))
+
+
+def unlabelled(frame):
+    """A frame without the labels before an IPv4 packet."""
+    at = 14
+    while frame[12:14] == b"\x88\x47" and at + 4 < len(frame):
+        at += 4
+        if frame[at - 2] & 1:
+            return frame[:12] + b"\x08\0" + frame[at:] if frame[at] >> 4 == 4 else frame
+    return frame
 
 
 def first_for(ports, frame):
