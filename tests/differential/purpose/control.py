@@ -144,10 +144,12 @@ def no_room_counted(case, facts, difference, here):
         to = any(f"mirred egress mirror dev {difference.more['link']}" in line or f"mirred egress redirect dev {difference.more['link']}" in line for line in facts.lines)
         # The packet, and its copy.
         return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= 2 * dropped
-    if difference.kind == "shows tc -s: filter parent" and len(difference.linux) == len(difference.ours):
-        # The filters of such a device's qdisc.
+    if difference.kind in ("shows tc -s: filter parent", "shows tc -s: filter protocol") and len(difference.linux) == len(difference.ours):
+        # The filters of such a device's qdisc, or those behind the one that gives a packet its tag.
         more = [one for lines in zip(difference.linux, difference.ours) for one in more_hits(*lines) or [-1]]
-        classifies = any(f"filter add dev {name} parent " in line for name in at for line in facts.lines)
+        behind = re.match(r"filter protocol .* pref (\d+) ", difference.what)
+        hook = rf"egress .*pref {behind[1]} " if behind else "parent "
+        classifies = any(re.search(f"filter add dev {name} {hook}", line) for name in at for line in facts.lines)
         return classifies and any(more) and all(0 <= one <= dropped for one in more)
     both = [list(lines) for lines in (difference.linux, difference.ours)]
     direct = [re.match(r"(qdisc htb .* direct_packets_stat )(\d+)( direct_qlen \d+)\s*$", lines[0]) if len(lines) == 2 else None for lines in both]

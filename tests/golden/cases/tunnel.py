@@ -1117,6 +1117,25 @@ Case(
         for what, nh, inside in (("IPv4", 4, ip4(SOURCE4, src=TARGET4) / udp()), ("IPv6", 41, ip6(SOURCE, src=TARGET) / udp()))
     ],
 )
+Case(
+    "tunnel/ip6tnl/anycast",
+    "Without a local address: ip6gre takes what is for the anycast address of a subnet's routers, ip6tnl does not",
+    BASE
+    + [
+        line
+        for name, what in (("tun1", "ip6tnl remote 2001:db8:f::9 mode any"), ("tun2", "ip6gre remote 2001:db8:f::9"))
+        for line in (f"ip link add {name} type {what}", f"ip link set {name} addrgenmode none", f"ip link set {name} up")
+    ],
+    [
+        (f"{what} for {to}", ether(ip6(to, src="2001:db8:f::9", nh=nh) / inside))
+        for to in ("2001:db8:2::", "2001:db8:1::", "2001:db8:2::1", "2001:db8:2::", "2001:db8:1::1")
+        for what, nh, inside in (
+            ("IPv4", 4, ip4() / udp()),
+            ("IPv6", 41, ip6() / udp()),
+            ("GRE", 47, Raw(bytes.fromhex("00000800")) / ip4() / udp()),
+        )
+    ],
+)
 for kind in ("ipip", "gre", "gretap", "sit", "ip6tnl", "ip6gre", "ip6gretap"):
     wide, frames = kind.startswith("ip6"), kind.endswith("tap")
     lines = BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p1 master vrf100"]

@@ -240,7 +240,7 @@ fn published(tables: &Tables, guard: &Guard<'_>, lookup: &Lookup, address: IpAdd
 fn way(tables: &Tables, guard: &Guard<'_>, id: underpass_engine::tables::ActionId) -> Outcome {
     let index = |id| tables.link(id, guard).unwrap().ifindex;
     match tables.action(id, guard).expect("a leaf names an action") {
-        Action::Local | Action::Broadcast => Outcome::Local,
+        Action::Local | Action::Anycast | Action::Broadcast => Outcome::Local,
         Action::Discard(discard) => Outcome::Discard(*discard),
         Action::OnLink(link) => Outcome::OnLink(index(*link)),
         Action::Forward(next_hop) => {

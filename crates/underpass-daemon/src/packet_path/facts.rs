@@ -132,7 +132,7 @@ impl Facts {
 
     fn action(&mut self, names: &Names<'_>, action: &Action) {
         let found = match action {
-            Action::Local => "local",
+            Action::Local | Action::Anycast => "local",
             Action::Broadcast => "broadcast",
             Action::HandOver => "kernel",
             Action::Discard(Discard::Blackhole) => "blackhole",

@@ -213,7 +213,7 @@ impl Display for Described<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self(names, action) = self;
         match action {
-            Action::Local => write!(f, "local"),
+            Action::Local | Action::Anycast => write!(f, "local"),
             Action::Broadcast => write!(f, "broadcast"),
             Action::HandOver => write!(f, "left to the kernel"),
             Action::Discard(Discard::Blackhole) => write!(f, "blackhole"),

@@ -358,7 +358,7 @@ fn where_it_came_in(view: &View<'_>, meta: &PacketMeta) -> Option<LookupId> {
 #[cold]
 fn is_own(view: &View<'_>, meta: &PacketMeta, instance: Option<LookupId>, address: IpAddr) -> bool {
     let action = instance.and_then(|lookup| rules::action_at(view, meta.packet.bytes(), lookup, address));
-    matches!(action, Some(Action::Local))
+    matches!(action, Some(Action::Local | Action::Anycast))
 }
 
 /// Whether an IPv6 address is of another VRF than the link that a packet came in by, or one of the two of none: rules or a

@@ -102,9 +102,12 @@ pub(crate) fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Opti
                 id = multipath.choose(flow::hash(packet.bytes()))?;
                 continue;
             }
-            Action::Local | Action::Broadcast | Action::Discard(_) | Action::Switch(_) | Action::HandOver => {
-                return None;
-            }
+            Action::Local
+            | Action::Anycast
+            | Action::Broadcast
+            | Action::Discard(_)
+            | Action::Switch(_)
+            | Action::HandOver => return None,
         };
         return view.link(link).map(|link| &link.ioam);
     }

@@ -121,16 +121,22 @@ pub(crate) fn is_own4(view: &View<'_>, id: LookupId, address: Ipv4Addr) -> bool 
 /// Whether an IPv6 address is one of the router's in these tables, whatever packets their rules are about. Linux:
 /// `ipv6_chk_addr`.
 pub(crate) fn is_own6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> bool {
+    is_led_to(view, id, address, |action| matches!(action, Action::Local | Action::Anycast))
+}
+
+/// Whether an IPv6 address leads to such an action in these tables, or in one that a rule leads to.
+fn is_led_to(view: &View<'_>, id: LookupId, address: Ipv6Addr, to: impl Fn(&Action) -> bool) -> bool {
     let Some(lookup) = view.lookup(id) else { return false };
     let leaf_in = |fib: &Fib6Id| view.tables.fib6(*fib, view.guard)?.lookup(address.to_bits(), view.guard);
+    let leads = |leaf| view.tables.action(ActionId(leaf), view.guard).is_some_and(&to);
     if lookup.rules6.is_empty() {
-        return lookup.fibs6.iter().find_map(leaf_in).is_some_and(|leaf| view.is_local(leaf));
+        return lookup.fibs6.iter().find_map(leaf_in).is_some_and(leads);
     }
     let of_rules = lookup.rules6.iter().filter_map(|rule| match &rule.then {
         RuleAction::Fib6(fib) => Some(fib),
         _ => None,
     });
-    of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(|leaf| view.is_local(leaf))
+    of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(leads)
 }
 
 /// Whether a link of the routing instance of these tables has an IPv6 address. A rule may lead into tables of other instances,
@@ -140,7 +146,8 @@ pub(crate) fn has_address6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> 
     let own = view.own_lookup(id);
     let mut links = view.links();
     let has = |link: &Link| link.own6.contains(&address) && view.own_lookup(link.lookup) == own;
-    is_own6(view, id, address) && (!ruled() || links.any(has))
+    let is_own = is_led_to(view, id, address, |action| matches!(action, Action::Local));
+    is_own && (!ruled() || links.any(has))
 }
 
 /// Whether a packet is forwarded where it is looked up by `address`.

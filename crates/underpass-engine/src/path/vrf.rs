@@ -98,7 +98,7 @@ pub(crate) fn arrive(view: &View<'_>, meta: &mut PacketMeta) {
     let outside = view.own_lookup(OUTSIDE);
     let own = destination_of(meta.packet.bytes());
     let action = own.and_then(|own| rules::action_at(view, meta.packet.bytes(), outside, own));
-    if matches!(action, Some(Action::Local)) {
+    if matches!(action, Some(Action::Local | Action::Anycast)) {
         meta.extra.instance = OUTSIDE;
     }
 }

@@ -121,6 +121,9 @@ impl Deref for StoredNextHop {
 pub enum Action {
     /// The destination is one of the router's own addresses.
     Local,
+    /// The destination is a subnet-router anycast address of the router's: RFC 4291 section 2.6.1. To the router as [`Action::Local`]
+    /// is, but of none of its addresses.
+    Anycast,
     /// The destination is a broadcast address of a link, or a multicast one that the router listens to.
     Broadcast,
     /// Drop, with the error to its sender.

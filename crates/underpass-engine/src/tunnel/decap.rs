@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::DropReason;
+use crate::path::rules::has_address6;
 use crate::qos::OuterKey;
 use crate::tables::{
     Ingress, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind, TunnelRole,
@@ -386,7 +387,12 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     {
         let underlay = tunnel.config.underlay;
         let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
-        let foreign = tunnel.config.has_foreign_local()
+        // One without a local address takes what is for any but that of a subnet's routers.
+        let of_routers = tunnel.config.local.is_unspecified()
+            && !destination.is_multicast()
+            && !has_address6(view, underlay, destination);
+        let foreign = of_routers
+            || tunnel.config.has_foreign_local()
             || is_foreign(view, ingress_of(view, meta), destination, underlay);
         if foreign || is_refused(view, source, own) {
             return Verdict::drop(DropReason::TunnelSource);

@@ -319,7 +319,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
             Action::Tunnel(route) => enter_tunnel(self, view, meta, (id, route), trace),
-            Action::Local => {
+            Action::Local | Action::Anycast => {
                 if meta.is(LED_INTO_VRF) {
                     vrf::arrive(view, meta);
                 }
