@@ -221,6 +221,9 @@ def is_noise(frame):
     if len(frame) > 18 and frame[2] & 1 and frame[16:18] in (b"\x08\x06", b"\x86\xdd") and is_noise(frame[4:]):
         # Behind a label that an action has put before the Ethernet header.
         return True
+    if frame[0] >> 4 == 6 and int.from_bytes(frame[4:6], "big") + 40 == len(frame):
+        # Without an Ethernet header: a filter has sent it on out of a tunnel.
+        return is_noise(bytes(12) + b"\x86\xdd" + frame)
     for name, fields in describe.layers(frame):
         if name == "icmp" and fields["type"] in (130, 131, 132, 133, 134, 135, 136, 137, 143):
             return True

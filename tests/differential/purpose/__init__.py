@@ -23,9 +23,9 @@ def check(path):
         raise SystemExit(f"{path} has no heading {missing}")
 
 
-def parts(difference, errors):
-    """What differs in a slot, frame by frame: frames of the same layers are a pair, and with `errors` those to the same sender;
-    the others stand alone."""
+def parts(difference, errors=False, payload=False):
+    """What differs in a slot, frame by frame: frames of the same layers are a pair, with `errors` those to the same sender, and with
+    `payload` those of the same length that end alike; the others stand alone."""
     there, here = difference.more.get("there") or [], list(difference.more.get("here") or [])
     found = []
     for a in there:
@@ -34,6 +34,8 @@ def parts(difference, errors):
             others = [b for b in here if (other := error(b)) and other[0] == told[0] and other[3][0][1]["src"] == told[3][0][1]["src"]]
             # About that packet, if several hear of some.
             b = max(others, key=lambda b: sum(x == y for x, y in zip(told[3], error(b)[3])), default=None)
+        if b is None and payload:
+            b = next((b for b in here if len(b) == len(a) and b[-20:] == a[-20:]), None)
         if b is not None:
             here.remove(b)
         found.append(([a], [] if b is None else [b]))
@@ -127,9 +129,10 @@ def without(case, there, here, found, unfiltered=None):
     for difference in found:
         headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
-            headings = [explains(part) for part in parts(difference, errors=False)]
-            if None in headings:
-                headings = [explains(part) for part in parts(difference, errors=True)]
+            for how in ({}, {"errors": True}, {"payload": True}):
+                headings = [explains(part) for part in parts(difference, **how)]
+                if None not in headings:
+                    break
             for pairs in in_order(difference, facts) if None in headings else ():
                 headings = [explains(part) for part in pairs]
                 if None not in headings:
