@@ -67,6 +67,8 @@ def holes(frame, own, tunnels=True):
     if frame[0] >> 4 == 4 and int.from_bytes(frame[2:4], "big") == len(frame) and frame[12:16] in own:
         # A filter has sent an outer packet on without an Ethernet header.
         kind, at = 0x800, 0
+    if is_bare_ip6(frame):
+        kind, at = 0x86DD, 0
     for _ in range(12):
         if kind in (0x8100, 0x88A8) and at + 4 <= len(frame):
             kind, at = int.from_bytes(frame[at + 2 : at + 4], "big"), at + 4
@@ -101,6 +103,11 @@ def holes(frame, own, tunnels=True):
         else:
             break
     return {n for n in found if n < len(frame)}
+
+
+def is_bare_ip6(frame):
+    """Whether a filter has sent an IPv6 packet on out of a tunnel, without an Ethernet header."""
+    return frame[0] >> 4 == 6 and int.from_bytes(frame[4:6], "big") + 40 == len(frame)
 
 
 def upper(frame, protocol, at, mine, found):
@@ -221,8 +228,7 @@ def is_noise(frame):
     if len(frame) > 18 and frame[2] & 1 and frame[16:18] in (b"\x08\x06", b"\x86\xdd") and is_noise(frame[4:]):
         # Behind a label that an action has put before the Ethernet header.
         return True
-    if frame[0] >> 4 == 6 and int.from_bytes(frame[4:6], "big") + 40 == len(frame):
-        # Without an Ethernet header: a filter has sent it on out of a tunnel.
+    if is_bare_ip6(frame):
         return is_noise(bytes(12) + b"\x86\xdd" + frame)
     for name, fields in describe.layers(frame):
         if name == "icmp" and fields["type"] in (130, 131, 132, 133, 134, 135, 136, 137, 143):

@@ -5,7 +5,7 @@ import re
 
 import describe
 
-from .common import before, counts_more, inputs, more_hits, pair, purpose, tried
+from .common import arrived, before, counts_more, inputs, more_hits, only, pair, part_of, purpose, tried
 
 
 @purpose("Every fragment is classified")
@@ -180,6 +180,19 @@ def before_the_network_header(case, facts, difference, here):
         re.search(rf"filter add dev {name} .*protocol {one[1]} pref {one[2]} ", line) for name in at for line in facts.lines
     )
     return bool(behind) or difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at) or any("at -" in line for line in difference.ours)
+
+
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def dropped_before_the_network_header(case, facts, difference, here):
+    # So what such a filter drops in Linux goes on, by what a route says of the tunnel or a filter sends there.
+    bare = {name for name, kind in facts.tunnels.items() if re.fullmatch(r"ipip|sit|gre|ip6tnl|ip6gre|bareudp", kind)}
+    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) egress .*u32 .*match u\d+ \S+ \S+ at -\d+ .*\b(?:drop|shot)\b", line))} & bare
+    frame = only(difference)
+    if not at or not frame or not part_of(frame, [packet for _, packet in arrived(case, difference)]):
+        return False
+    goals = [values["dst"] for name, values in describe.layers(frame)[2:] if name in ("ip4", "ip6")]
+    sent = lambda name: any(re.search(rf"mirred egress (redirect|mirror) dev {name}\b", line) for line in facts.lines)
+    return any(facts.leads(goal, rf" dev {name}\b") or sent(name) for goal in goals[:1] for name in at)
 
 
 @purpose("`mpls dec_ttl` drops a label whose TTL is 0")

@@ -1092,6 +1092,24 @@ Case(
     ],
 )
 Case(
+    "tunnel/ip6gretap/external-before-any",
+    "An external ip6gretap takes frames without a key before one that has no addresses does, and with one after it.",
+    tunnel(
+        "ip6gretap",
+        "external",
+        "",
+        before=[
+            line
+            for name, key in (("tun2", ""), ("tun3", " key 5"))
+            for line in (f"ip link add {name} address {MAC} type ip6gretap{key}", f"ip link set {name} addrgenmode none", f"ip link set {name} up")
+        ],
+    ),
+    [
+        (label, "p1", Ether(dst=P1, src=N1) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=47) / Raw(bytes.fromhex(head)) / Ether(dst=MAC, src=FAR_MAC) / ip4(IN4) / udp())
+        for label, head in [("without a key", "00006558"), ("key 0", "2000655800000000"), ("key 5", "2000655800000005"), ("key 6", "2000655800000006")]
+    ],
+)
+Case(
     "tunnel/ip6tnl/vrf-rules",
     "ip6tnl: what comes in by a VRF, for an address outside of it, whatever rules there are",
     tunnel("ip6tnl", "mode any")

@@ -43,6 +43,11 @@ impl Class {
     pub(super) const ORDER6: [Self; Self::COUNT] =
         [Self::Both, Self::Local, Self::Remote, Self::Neither, Self::External, Self::Fallback];
 
+    /// The order over IPv6 for frames without a key: an `external` tunnel is in the list of those that have no addresses, and before
+    /// them, as none is added behind it (`tunnels_wc`).
+    pub(super) const ORDER6_KEYLESS: [Self; Self::COUNT] =
+        [Self::Both, Self::Remote, Self::Local, Self::External, Self::Neither, Self::Fallback];
+
     pub(super) fn of(tunnel: &Tunnel) -> Option<Self> {
         match (tunnel.role, tunnel.local.is_unspecified(), tunnel.remote.is_unspecified()) {
             (TunnelRole::Route { .. }, ..) => None,

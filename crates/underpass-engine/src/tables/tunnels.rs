@@ -203,7 +203,11 @@ impl TunnelTable {
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<(TunnelId, &'g StoredTunnel)> {
-        let order = if kind == TunnelKind::Ip6tnl { &Class::ORDER6 } else { &Class::ORDER };
+        let order = match kind {
+            TunnelKind::Ip6tnl => &Class::ORDER6,
+            TunnelKind::Ip6gretap if tunnel_match.key.unwrap_or(0) == 0 => &Class::ORDER6_KEYLESS,
+            _ => &Class::ORDER,
+        };
         self.find_of(order, (kind, tunnel_match), ingress, guard)
     }
 
