@@ -42,6 +42,9 @@ const TRIES: usize = 4;
 /// From so many slots on, two megabytes, a table is not in the cache of a core.
 const COLD: usize = 1 << 17;
 
+/// By how many bits a folded product is moved onto itself, one after the other.
+pub const SHIFTS: [u32; 2] = [32, 15];
+
 /// For so many milliseconds a station counts as heard just now: less than the ticks of 10 ms in which Linux tells how long ago it was.
 /// A power of two.
 const JUST_NOW: u64 = 8;
@@ -227,8 +230,8 @@ pub(crate) struct InKernel {
     pub slots: u32,
     /// How many there are, less 1.
     pub mask: u32,
-    /// What a key is multiplied by; the place of its slot is the upper half of the product and the lower, by exclusive or, and so
-    /// those of that.
+    /// What a key is multiplied by. The place of its slot is the upper half of the product and the lower, by exclusive or, and that
+    /// and itself moved to the right by [`SHIFTS`].
     pub factor: u64,
     /// A byte for each slot: whether its station was heard.
     pub heard: u32,
@@ -350,10 +353,10 @@ impl Fdb {
     #[inline(always)]
     fn place(&self, station: Station) -> usize {
         // Neither half of the product alone, nor the lower bits of both, keep addresses apart that follow each other, whatever the
-        // factor is: those of a vendor would fill long rows of slots.
+        // factor is: those of a vendor would fill many slots in a row.
         let product = u128::from(station.0) * u128::from(self.factor);
         let folded = product as u64 ^ (product >> 64) as u64;
-        (folded ^ folded >> 32) as usize
+        SHIFTS.into_iter().fold(folded, |folded, shift| folded ^ folded >> shift) as usize
     }
 
     /// The slot of a station, and how far from its first place that is, from so many places on.

@@ -3,7 +3,7 @@
 
 use underpass_engine::in_kernel::counters::MOST_LINKS;
 use underpass_engine::in_kernel::records::{BRIDGE, BRIDGE_OUT, MissCause};
-use underpass_engine::l2::fdb::{ENTRY_LINK, ENTRY_LOCAL, ENTRY_PRESENT, KEY_USED};
+use underpass_engine::l2::fdb::{ENTRY_LINK, ENTRY_LOCAL, ENTRY_PRESENT, KEY_USED, SHIFTS};
 use underpass_packet::ethernet;
 
 use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
@@ -154,9 +154,11 @@ impl Emit {
         p.load(Size::Double, R1, R10, key);
         p.load(Size::Double, R2, R8, FACTOR);
         p.call_here(self.fold);
-        p.copy(R1, R0);
-        p.compute(R1, Do::ShiftRight, 32);
-        p.compute_with(R0, Do::Xor, R1);
+        for bits in SHIFTS {
+            p.copy(R1, R0);
+            p.compute(R1, Do::ShiftRight, bits.cast_signed());
+            p.compute_with(R0, Do::Xor, R1);
+        }
         let found = p.label();
         p.load(Size::Word, R3, R8, MASK);
         p.load(Size::Word, R4, R8, SLOTS);
