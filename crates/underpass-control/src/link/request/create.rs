@@ -115,11 +115,13 @@ fn create_tunnel(
 ) -> Result<Outcome, RequestError> {
     use_kind(router, kind);
     let template = format!("{}%d", kind.name());
-    let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
-    let link = wanted.link(router, name, LinkKind::Tunnel(kind));
+    let name = free_name(router, wanted.name().as_deref().unwrap_or(&template));
+    let link = wanted.link(router, name.clone().unwrap_or_default(), LinkKind::Tunnel(kind));
     let index = link.index;
     let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
     let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
+    // Linux judges the name when the device is registered: `register_netdevice`.
+    name?;
     if let Some(Err(error)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
         // Linux has made the link then, and deletes it again.
         router.links.pass_over(index);
@@ -139,8 +141,8 @@ fn create_vlan(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Outcome, RequestError> {
-    let name = free_name(router, wanted.name().as_deref().unwrap_or("vlan%d"))?;
-    let link = wanted.link(router, name, LinkKind::Vlan);
+    let name = free_name(router, wanted.name().as_deref().unwrap_or("vlan%d"));
+    let link = wanted.link(router, name.clone().unwrap_or_default(), LinkKind::Vlan);
     let index = link.index;
     let number = |kind: u16| wanted.attributes.get(kind).map(|number| number.u32());
     if number(libc::IFLA_LINK).is_some_and(|lower| vlan::beside::are_kernels(router, lower)) {
@@ -153,6 +155,7 @@ fn create_vlan(
         data: wanted.data.as_ref(),
     };
     let link = vlan::create(router, link, said)?;
+    name?;
     let link = match wanted.apply_new(router, &link) {
         Err(error) if error.errno == ENETDOWN => {
             // Linux has made the link then, and deletes it again.
