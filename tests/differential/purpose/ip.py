@@ -34,6 +34,18 @@ def own_did_not_arrive(case, facts, difference, here):
     return twice and sent(here["linux"]) and sent(here["out"])
 
 
+@purpose("The router answers for itself")
+def asked_into_ifb(case, facts, difference, here):
+    # What Linux asks by a port, of which a filter there sends copies to an ifb.
+    link, key = difference.more.get("link") or "", difference.more.get("key", "")
+    ports = {int(match[1]) for line in facts.lines if (match := re.search(rf"filter add dev p(\d) egress .*mirred egress mirror dev {link}\b", line))}
+    asked = [size for port, size in here.get("noise", []) if port in ports]
+    if not link.startswith("ifb") or not asked:
+        return False
+    more = {"stats64.rx.packets": len(asked), "stats64.rx.dropped": len(asked), "stats64.rx.bytes": sum(asked)}
+    return int(difference.linux[0]) - int(difference.ours[0]) == more.get(key)
+
+
 @purpose("Link-local IPv4 addresses are not forwarded")
 def this_network(case, facts, difference, here):
     # Of 0.0.0.0/8. What Linux tells later, of a neighbour that does not answer, is about one of those that came.
