@@ -2,6 +2,7 @@
 
 use underpass_netlink::bridge::{self, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS};
 
+use super::super::Link;
 use super::vlans::Vlans;
 
 /// What makes a link a bridge, but for its ports and stations.
@@ -32,5 +33,22 @@ impl BridgePort {
     /// Whether its bridge suppresses requests at it, in some of its VLANs or in all.
     pub(in crate::link) fn suppresses(&self) -> bool {
         self.settings.switches & (NEIGH_SUPPRESS | NEIGH_VLAN_SUPPRESS) != 0
+    }
+}
+
+impl Link {
+    /// Its VLANs in a bridge: those of a port, or of the bridge itself.
+    pub(in crate::link) fn bridge_vlans(&self) -> Option<&Vlans> {
+        let of_port = self.bridge_port.as_ref().map(|port| &port.vlans);
+        of_port.or(self.bridge.as_ref().map(|bridge| &bridge.vlans))
+    }
+
+    /// The bridge that it is, or that it is a port of.
+    pub(in crate::link) fn bridge_index(&self) -> Option<u32> {
+        if self.bridge.is_some() {
+            Some(self.index)
+        } else {
+            self.master.filter(|_| self.bridge_port.is_some())
+        }
     }
 }

@@ -202,7 +202,7 @@ fn apply(
 
 /// The VLANs of a bridge or a port, and their tags.
 fn ids_of(link: &Link) -> impl Iterator<Item = (u16, bool, bool)> {
-    vlans_of(link).into_iter().flat_map(Vlans::iter)
+    link.bridge_vlans().into_iter().flat_map(Vlans::iter)
 }
 
 /// Adds the VLANs to a bridge or a port, or deletes them; those that are gone.
@@ -270,7 +270,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     let index = u32::from_ne_bytes(word(&header, 4));
     if index != 0 {
         let link = router.links.get(index).ok_or(RequestError::errno(ENODEV))?;
-        vlans_of(link).ok_or(RequestError::errno(EINVAL))?;
+        link.bridge_vlans().ok_or(RequestError::errno(EINVAL))?;
     }
     if attributes.get(DUMP_FLAGS).is_some_and(|flags| flags.u32() & GLOBAL != 0) {
         return Ok(Outcome::Dump(Box::new(crate::dump::Empty)));
@@ -283,7 +283,7 @@ impl Dump for VlanDump {
         let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
         self.last = link.index;
         if self.only.is_none_or(|only| only == link.index)
-            && let Some(vlans) = vlans_of(link)
+            && let Some(vlans) = link.bridge_vlans()
         {
             out.message(RTM_NEWVLAN, |reply| write(reply, link, vlans))?;
         }
@@ -297,12 +297,6 @@ impl Dump for VlanDump {
     fn filtered(&self) -> bool {
         self.only.is_some()
     }
-}
-
-/// The VLANs of a bridge or of a port.
-fn vlans_of(link: &Link) -> Option<&Vlans> {
-    let of_port = link.bridge_port.as_ref().map(|port| &port.vlans);
-    of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans))
 }
 
 /// Linux: `br_vlan_dump_dev`.

@@ -64,9 +64,7 @@ fn write(reply: &mut Reply<'_>, link: &Link, above: &Above, mask: u32) {
         above.write_port(reply, link);
         reply.end(data);
     }
-    let vlans = link.bridge_port.as_ref().map(|port| &port.vlans);
-    let vlans = vlans.or(link.bridge.as_ref().map(|bridge| &bridge.vlans));
-    if let Some(vlans) = vlans.filter(|_| mask & (EACH_VLAN | RANGES) != 0) {
+    if let Some(vlans) = link.bridge_vlans().filter(|_| mask & (EACH_VLAN | RANGES) != 0) {
         let of_family = reply.nest_unflagged(libc::IFLA_AF_SPEC);
         write_vlans(reply, vlans, mask & EACH_VLAN == 0);
         reply.end(of_family);

@@ -118,7 +118,7 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         [false, true].into_iter().flat_map(|with| links.iter().map(move |link| (*link, with)))
     {
         let name = save.name(link.index);
-        let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
+        let bridge = link.bridge_index();
         let stations = bridge.and_then(|bridge| save.router.stations.get(&bridge));
         let mut entries = stations.map(|stations| stations.by(link.id)).unwrap_or_default();
         entries.reverse();
@@ -152,13 +152,16 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
 
 /// The VLANs of a link in which its bridge does not know a station.
 fn later_vlans(router: &Router, link: &Link, station: Station) -> Vec<u16> {
-    let of_port = link.bridge_port.as_ref().map(|port| &port.vlans);
-    let vlans = of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans));
-    let bridge = if link.bridge.is_some() { Some(link.index) } else { link.master };
-    let table = bridge.and_then(|bridge| router.stations.get(&bridge)).map(|stations| &stations.table);
+    let stations = link.bridge_index().and_then(|bridge| router.stations.get(&bridge));
+    let table = stations.map(|stations| &stations.table);
     let find = |vlan: u16| table.and_then(|table| table.find(Station::new(station.mac(), vlan)));
     let is_known = |vlan: &u16| find(*vlan).is_some_and(|entry| entry.link == link.id);
-    vlans.into_iter().flat_map(Vlans::iter).map(|(id, ..)| id).filter(|id| !is_known(id)).collect()
+    link.bridge_vlans()
+        .into_iter()
+        .flat_map(Vlans::iter)
+        .map(|(id, ..)| id)
+        .filter(|id| !is_known(id))
+        .collect()
 }
 
 fn entry_words(entry: Entry) -> String {

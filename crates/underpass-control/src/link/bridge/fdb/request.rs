@@ -121,9 +121,7 @@ impl<'a> Wanted<'a> {
 
     /// The VLANs that it is about: without one, also all of the link, which Linux does "to be nice".
     fn vlans(&self, link: &Link) -> Result<Vec<u16>, RequestError> {
-        let of_port = link.bridge_port.as_ref().map(|port| &port.vlans);
-        let vlans = of_port.or(link.bridge.as_ref().map(|bridge| &bridge.vlans));
-        let mut all = vlans.iter().flat_map(|vlans| vlans.iter()).map(|(id, ..)| id);
+        let mut all = link.bridge_vlans().into_iter().flat_map(|vlans| vlans.iter()).map(|(id, ..)| id);
         match self.vlan()? {
             0 => Ok(std::iter::once(0).chain(all).collect()),
             id if all.any(|other| other == id) => Ok(vec![id]),
@@ -404,7 +402,7 @@ impl Dump for StationDump {
         }
         let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
         self.last = link.index;
-        let bridge = bridge_of(link);
+        let bridge = link.bridge_index();
         let shown = self.bridge.is_none_or(|only| bridge == Some(only))
             && self.link.is_none_or(|only| link.index == only);
         let mut rest = Vec::new();
@@ -423,15 +421,6 @@ impl Dump for StationDump {
 
     fn generation(&self, router: &Router) -> u64 {
         router.links.generation
-    }
-}
-
-/// The bridge that a link is, or is a port of.
-fn bridge_of(link: &Link) -> Option<u32> {
-    match (&link.bridge, &link.bridge_port) {
-        (Some(_), _) => Some(link.index),
-        (None, Some(_)) => link.master,
-        (None, None) => None,
     }
 }
 
