@@ -268,6 +268,6 @@ Case(
     "Frames that a port is too small for.",
     bridge(after=["ip link set p1 mtu 1400"]),
     [(f"{n} bytes", frame(A, B, inner=ip4("10.1.0.9", "10.1.0.8") / udp(n - 28))) for n in (1400, 1404, 1405, 1500)]
-    + [("tagged", frame(A, B, 7, inner=ip4("10.1.0.9", "10.1.0.8") / udp(1400 - 28)))],
+    + [("tagged" if n == 1400 else f"tagged {n} bytes", frame(A, B, 7, inner=ip4("10.1.0.9", "10.1.0.8") / udp(n - 28))) for n in (1400, 1401, 1404, 1405)],
     remembers=True,
 )
