@@ -949,3 +949,39 @@ Case(
         ("End.DX6", ether(ip6("fc00:a::2", nh=41) / INNER6)),
     ],
 )
+
+# RFC 4291 section 2.7: a scope of the interface, or none, does not leave it.
+GROUP_SEGMENTS = [f"ff0{scope:x}::77" for scope in (0, 1, 2, 5, 0xE)] + ["ff31::77", "ff32::77"]
+Case(
+    "endpoint/group-segments",
+    "A segment that is a group, by End and, to a next hop that nobody looks up, by End.X and End.B6.Encaps.",
+    sid("End.X nh6 2001:db8:2::3")
+    + [
+        "ip link set p1 mtu 1300",
+        "ip -6 route add fc00:a::3/128 encap seg6local action End count dev p0",
+        "ip -6 route add fc00:a::4/128 encap seg6local action End.B6.Encaps srh segs 2001:db8:2::3 count dev p0",
+    ],
+    [
+        (f"{what}, {segment}", ether(routed(ip6(to), [to, segment], 1, INNER6)))
+        for what, to in [("End.X", SID), ("End", "fc00:a::3"), ("End.B6.Encaps", "fc00:a::4")]
+        for segment in GROUP_SEGMENTS
+    ]
+    + [("End.X, ff01::77, too long", ether(routed(ip6(SID), [SID, "ff01::77"], 1, udp(1300))))],
+)
+# Where a packet does not go beyond its link or its node, or goes to a group of stations.
+NOT_FORWARDED6 = GROUP_SEGMENTS + ["ff02::1", "fe80::77", "::1", "::"]
+NOT_FORWARDED4 = ["224.0.0.1", "224.0.0.77", "239.1.1.77", "169.254.1.77", "255.255.255.255", "127.0.0.77", "0.0.0.0"]
+for name, action, inner, ends in [
+    ("dx6", "End.DX6 nh6 2001:db8:2::3", ip6, NOT_FORWARDED6),
+    ("dx4", "End.DX4 nh4 198.51.100.3", ip4, NOT_FORWARDED4),
+    ("dt6", "End.DT6 table 100", ip6, NOT_FORWARDED6),
+]:
+    Case(
+        f"endpoint/groups-inside-{name}",
+        "A packet inside for a group, or for an address of a narrow scope.",
+        sid(action) + ["ip -6 route add default via 2001:db8:2::3 dev p1 table 100"],
+        [(end, ether(ip6(SID, nh=4 if inner is ip4 else 41) / inner(end) / udp())) for end in ends],
+        expect={},
+        counters="errors",
+        differs="it sends them on, but for groups of the scope of the node and IPv4 of 169.254/16 and 127/8",
+    )

@@ -334,6 +334,15 @@ Case(
         )
     ],
 )
+Case(
+    "ip/ipv6-echo-scopes",
+    "Echo requests to all nodes and all routers in scopes of other reach, and to groups that no link takes packets to.",
+    BASE,
+    [
+        (dst, ether(IPv6(src=SOURCE, dst=dst, hlim=40) / ICMPv6EchoRequest(id=7, data=b"abcd"), dst=f"33:33:00:00:00:0{dst[-1]}"))
+        for dst in (f"ff0{scope}::{group}" for scope in "0123458e" for group in "123")
+    ],
+)
 
 # Frames for a group of stations.
 INTO = IPv6(src=SOURCE, dst="fc00:a::6", hlim=40)

@@ -85,7 +85,7 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     };
     let silent = meta.is(GENERATED | OPAQUE)
         || meta.is(GROUP) && !(error == IcmpError::Option && is_for_groups(meta.packet.bytes(), argument));
-    let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !silent) else {
+    let Some(sender) = may_answer(meta.packet.bytes(), error).filter(|_| !silent) else {
         return Verdict::drop(reason);
     };
     if let (IcmpError::AddressUnreachable, IpAddr::V4(_), Some(link)) =
@@ -286,17 +286,18 @@ fn is_for_groups(packet: &[u8], at: u32) -> bool {
 }
 
 /// Who may get an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
-/// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host.
-pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
+/// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host. Of what goes to a group
+/// its sender hears that it is too long, or of an option.
+pub(crate) fn may_answer(packet: &[u8], error: IcmpError) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         6 => {
             let view = ipv6::View::parse(packet).ok()?;
             let header = view.header;
             let source = header.source();
-            let error = is_error6(packet, &view);
-            let multicast = header.destination().is_multicast();
-            (!error && !multicast && !source.is_unspecified() && !source.is_multicast())
-                .then_some(source.into())
+            let group = header.destination().is_multicast()
+                && !matches!(error, IcmpError::TooBig | IcmpError::Option);
+            let single = !source.is_unspecified() && !source.is_multicast();
+            (!is_error6(packet, &view) && !group && single).then_some(source.into())
         }
         4 => {
             let view = ipv4::View::parse(packet).ok()?;

@@ -19,6 +19,16 @@ use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 
+/// The scope of a multicast address whose packets stay on their link: RFC 4291 section 2.7.
+const LINK_SCOPE: u8 = 2;
+
+/// The groups that routers are in: all nodes of the link, all routers of the link and of the site. RFC 4291 section 2.8.
+pub(crate) const GROUPS: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2),
+    Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 2),
+];
+
 /// A header that is sound.
 pub(crate) struct Checked {
     pub(crate) destination: Ipv6Addr,
@@ -153,9 +163,11 @@ fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
-        let verdict = match destination.octets()[1] & 0x0f {
-            1 | 2 => Verdict::Deliver,
-            _ => Verdict::drop(DropReason::DestinationInvalid),
+        let of_link = destination.octets()[1] & 0x0f == LINK_SCOPE;
+        let verdict = if of_link || GROUPS.contains(&destination) {
+            Verdict::Deliver
+        } else {
+            Verdict::drop(DropReason::DestinationInvalid)
         };
         return (verdict, false);
     }
@@ -206,5 +218,16 @@ pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool,
         }
         header.hop_limit -= 1;
     }
+    if stays_on_node(header.destination()) {
+        return Err(Verdict::drop(DropReason::DestinationInvalid));
+    }
     Ok(fits)
+}
+
+/// Whether an address is a multicast one whose scope is the node, or none: no link takes packets to it. RFC 4291 section 2.7,
+/// Linux's `ip6_finish_output2`. A SID may lead to one, whose next hop nobody looks up.
+#[inline(always)]
+pub(crate) fn stays_on_node(destination: Ipv6Addr) -> bool {
+    let [first, second, ..] = destination.octets();
+    first == 0xff && second & 0xf < LINK_SCOPE
 }

@@ -14,6 +14,7 @@ use crate::path::icmp::{
     TIMESTAMP_V4, send_generated,
 };
 use crate::path::icmp_sum::{fill_checksum4, fill_checksum6};
+use crate::path::ipv6::GROUPS;
 use crate::path::ndp::neighbour_solicitation;
 use crate::path::options::Problem;
 use crate::path::reset::{reset4, reset6};
@@ -30,9 +31,6 @@ use crate::worker::view::{OUTSIDE, View};
 
 const IGMP: u8 = 2;
 
-/// The groups of all nodes and of all routers of a link: RFC 4291 section 2.7.1.
-const GROUPS: [Ipv6Addr; 2] =
-    [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2)];
 const UDP_LEN: usize = 8;
 /// Bytes of a timestamp message, RFC 792.
 const TIMESTAMP_LEN: usize = ICMP_LEN + 12;
@@ -319,7 +317,7 @@ fn extensions(
                 options::check6(packet.header, &extension, None)?;
             }
             // Linux: `ipv6_rthdr_rcv`. RFC 6554 section 4.2, too, has a node drop what is for a group.
-            Kind::Routing if group => return Err(Problem::silent(DropReason::GroupFrame)),
+            Kind::Routing if group => return Err(Problem::silent(DropReason::DestinationInvalid)),
             Kind::Routing => match extension.routing() {
                 Some(routing) if rpl && routing.routing_type == RPL_ROUTING_TYPE => {
                     match (routing.segments_left, extension.next_header) {

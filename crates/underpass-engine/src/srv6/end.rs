@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ipv6, protocol, srh};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
+use crate::path::ipv6::stays_on_node;
 use crate::srv6::flavors;
 use crate::srv6::flavors::Advanced;
 use crate::srv6::next::Next;
@@ -58,6 +59,9 @@ pub(crate) fn end<'s>(
 #[inline(always)]
 pub(crate) fn end_x_fast(view: &View<'_>, packet: &mut Packet, len: usize, via: &Via) -> Option<FastVerdict> {
     let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
+    if stays_on_node(next.1) {
+        return None;
+    }
     advance_frame(packet, len, next, view.next_hop(via.resolved)?)
 }
 

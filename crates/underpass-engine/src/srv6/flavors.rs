@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
+use crate::path::ipv6::stays_on_node;
 use crate::srv6;
 use crate::srv6::decap::{decapsulate_fast, decapsulate4, decapsulate6, looked_up};
 use crate::srv6::end::{active_srh, advance_at, advance_frame, extensions, known_next_hop};
@@ -70,6 +71,7 @@ pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
     }
     if let Some((left, segment)) = srv6::next_segment_fast(bytes) {
         let next_hop = match via {
+            Some(_) if stays_on_node(segment) => return None,
             Some(next_hop) => next_hop,
             None => known_next_hop::<SPREAD>(view, fibs, lookup, segment, (packet, len))?,
         };

@@ -39,7 +39,7 @@ pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
 ) {
     let Some(inside) = packet.get(quoted) else { return };
     let Some(front) = front_of(inside) else { return };
-    let Some(sender) = may_answer(&front) else { return };
+    let Some(sender) = may_answer(&front, error) else { return };
     // Linux takes the message for one about a packet that has come in from the sender, outside of any VRF; what the underlay
     // says in IPv4, of which it tells nobody, is the tunnel's own affair.
     let lookup = if tunnel.kind.is_over_ipv6() { view.own_lookup(OUTSIDE) } else { tunnel.lookup };

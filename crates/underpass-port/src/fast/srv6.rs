@@ -94,9 +94,15 @@ impl Emit {
         p.call_here(self.find);
         self.forwards();
         self.p.jump(found);
-        self.p.here(via);
-        self.p.load(Size::Word, R1, R9, PLACE);
-        self.p.here(found);
+        let p = &mut self.p;
+        p.here(via);
+        // No link takes a group of the scope of the node, or of none.
+        p.load(Size::Double, R1, R10, stack::HIGH);
+        p.compute(R1, Do::ShiftRight, 48);
+        p.compute(R1, Do::And, 0xff0e);
+        p.jump_if(R1, When::Equal, 0xff00, segments);
+        p.load(Size::Word, R1, R9, PLACE);
+        p.here(found);
         self.find_next_hop();
 
         let (popped, write) = (self.p.label(), self.p.label());

@@ -355,6 +355,12 @@ fn srh_before(
     if random.below(2) == 0 {
         path[active] = target;
     }
+    if let Some(next) = path.get_mut(active + 1)
+        && random.below(20) == 0
+    {
+        // A group, of any scope.
+        *next = Ipv6Addr::new(0xff00 | random.below(0x40) as u16, 0, 0, 0, 0, 0, 0, 0x77);
+    }
     let tlvs: &[u8] = if random.below(20) == 0 { &[4, 6, 0, 0, 0, 0, 0, 0] } else { &[] };
     let builder = srh::Builder { tlvs, tag: random.next() as u16, ..srh::Builder::new(upper, &path) };
     let mut bytes = vec![0; builder.len().unwrap()];
