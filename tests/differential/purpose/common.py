@@ -177,14 +177,20 @@ def sid_counts(difference):
     return [(one[1], int(one[3]), int(one[5])) for one in both]
 
 
+def to_programs(came, facts):
+    """The outer header and the SRH of those packets that came to a SID with a program."""
+    for layers in came:
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        if outer and routing and "End.BPF" in facts.sids.get(outer["dst"], ""):
+            yield outer, routing
+
+
 def by_program(difference, facts, told):
     """The outer headers of packets from whom an error is told to that came to a SID whose program, `steer.c`, does End.B6.Encaps
     with them: by the tag in the SRH."""
-    for layers in inputs(difference):
-        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
-        if outer and routing and "End.BPF" in facts.sids.get(outer["dst"], "") and outer["src"] == told[3][0][1]["src"]:
-            if int(routing["data"][4:8] or "0", 16) in (26, 27, 29):
-                yield outer
+    for outer, routing in to_programs(inputs(difference), facts):
+        if outer["src"] == told[3][0][1]["src"] and int(routing["data"][4:8] or "0", 16) in (26, 27, 29):
+            yield outer
 
 
 def segments(routing):

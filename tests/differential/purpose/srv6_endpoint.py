@@ -6,7 +6,7 @@ import re
 
 import describe
 
-from .common import OWN, address_pair, by_program, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, tried
+from .common import OWN, address_pair, by_program, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, to_programs, tried
 
 
 @purpose("An SRH behind options leaves whole from addresses that are no SIDs")
@@ -138,7 +138,9 @@ def hop_limit_at_sids(case, facts, difference, here):
     at_sid = through = 0
     for layers in tried(case, difference):
         outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
-        through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
+        if outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids:
+            # It may lead to itself.
+            through += segments(routing)[: routing["left"]].count(counts[0][0]) if outer["dst"] == counts[0][0] else sid in routing["data"]
         at_sid += sum(
             name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
             for name, values in layers[:3]
@@ -500,3 +502,15 @@ def behind_program(case, facts, difference, here):
     if not told or told[:3] != (6, 3, 0) or told[3][0][1]["hops"] > 1:
         return False
     return any(outer["hops"] == told[3][0][1]["hops"] for outer in by_program(difference, facts, told))
+
+
+@purpose("Host unreachable quotes the packet as it came")
+def unreachable_behind_program(case, facts, difference, here):
+    # Linux quotes the SRH that a program has put into it, by a tag of `steer.c` as well.
+    a, b = pair(difference)
+    there, ours = (error(frame) if frame else None for frame in (a, b))
+    if not there or not ours or there[:3] != (6, 1, 3) or ours[:3] != (6, 1, 3):
+        return False
+    (_, header), (name, _), *behind = there[3] + [("", None)]
+    came = any(outer["src"] == header["src"] and int(routing["data"][4:8] or "0", 16) == 25 for outer, routing in to_programs(tried(case, difference), facts))
+    return came and name == "routing" and behind[:-1] == ours[3][1:] and header["hops"] == ours[3][0][1]["hops"]

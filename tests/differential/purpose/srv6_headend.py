@@ -357,7 +357,7 @@ def whole_frame(case, facts, difference, here):
         frame = bytes.fromhex(frame)
         layers = describe.layers(frame)
         outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
-        if outer and routing and outer["dst"] in facts.own and routing["left"] == 0 and a.find(frame[:12]) > 54:
+        if outer and routing and outer["dst"] in facts.own and routing["left"] == 0 and a.find(frame[:12]) >= 54:
             inside = b[b.find(frame[:12]) + 14 :]
             return b.find(frame[:12]) == a.find(frame[:12]) and frame[14:54] in a and a.endswith(inside) and len(inside) >= 20
     return False
