@@ -4,13 +4,21 @@
 # The tests of routers in network namespaces (crates/underpass/tests/system) go by real time, six at once, and a machine that
 # others use too may hold one of them up for longer than it waits. Where no more than a few of these fail, and nothing else
 # does, each of them runs again alone: it has to pass then, and is named as one that did not pass beside others.
+#
+# A test that this machine cannot run (no root, no busybox) passes and prints SKIPPED: all of these lines stand at the end.
 set -uo pipefail
 most=3
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"
+# What tests that pass print is kept in the log alone.
+cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$log" |
+    awk '/^successes:$/ { hidden = 1 } /^(failures:|test result:)/ { hidden = 0 } !hidden { print; fflush() }'
 status=${PIPESTATUS[0]}
+if grep -q '^SKIPPED' "$log"; then
+    echo "unit: skipped on this machine, $(grep -c '^SKIPPED' "$log") times:"
+    grep '^SKIPPED' "$log" | sort | uniq -c
+fi
 [ "$status" != 0 ] || exit 0
 
 # The targets that failed, as cargo names them behind all that the tests print.
@@ -19,7 +27,8 @@ if [ "${targets[*]-}" != "-p underpass --test system" ]; then
     exit "$status"
 fi
 # What they printed stands below the first such line, and a list of their names, indented, below the second.
-mapfile -t failed < <(awk '/^failures:$/ { n = 0 } /^    [a-z_0-9]+(::[a-z_0-9]+)+$/ { name[n++] = $1 }
+mapfile -t failed < <(awk '/^failures:$/ { n = 0; on = 1 } /^(successes:|test result:)/ { on = 0 }
+    on && /^    [a-z_0-9]+(::[a-z_0-9]+)+$/ { name[n++] = $1 }
     END { for (i = 0; i < n; i++) print name[i] }' "$log")
 if [ ${#failed[@]} -eq 0 ] || [ ${#failed[@]} -gt "$most" ]; then
     exit "$status"
