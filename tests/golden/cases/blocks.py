@@ -328,3 +328,20 @@ Case(
     remembers=True,
     links=False,
 )
+# A qdisc charges what a packet was before the filters where it leaves: Linux notes its length first.
+for name, action in [
+    ("mpls-push", "mpls push label 55 tc 1 ttl 64"),
+    ("mac-push", "mpls mac_push label 55 tc 1 ttl 64"),
+    ("two-tags", "vlan push id 5 action vlan push id 6"),
+]:
+    for kind in ("pfifo", "tbf rate 100mbit burst 10k latency 50ms"):
+        case(
+            f"charged-before/{name}-{kind.split()[0]}",
+            "What filters put before a packet that leaves is not charged by the qdisc behind them.",
+            [
+                "tc qdisc add dev p1 clsact",
+                f"tc filter add dev p1 egress matchall action {action}",
+                f"tc qdisc add dev p1 root handle 1: {kind}",
+            ],
+            shows=("tc -s qdisc show dev p1", "tc -s filter show dev p1 egress"),
+        )

@@ -5,7 +5,7 @@
 use super::{MARGIN, OFFLOAD, Packet, TAGGED};
 
 /// Where in the margin a [`Tag`] lies.
-const TAG: usize = 16;
+const TAG: usize = size_of::<Stored>();
 
 /// What was left to the one who sends a packet: an unfinished checksum, a segment that is to be cut.
 /// A packet that comes from a kernel's socket on the same machine has one; see virtio 1.2 section 5.1.6.
@@ -69,6 +69,9 @@ pub struct Tag {
     pub headless: u16,
     /// The EtherType of a packet that went into a tunnel of frames without an Ethernet header, as if it had one; 0: it has one.
     pub frameless: u16,
+    /// By how many bytes the filters of the link that it leaves by have made it longer: the qdisc behind them does not charge these,
+    /// as Linux has noted its length before (`qdisc_pkt_len_init`).
+    pub grown: i16,
     /// What whoever watches its path calls it; 0: nobody does. It changes nothing of that path.
     pub trace: u32,
     /// The `tunnel_key` action that has last said what a tunnel puts before it, plus 1, or [`NO_TUNNEL_KEY`]; 0: none has.
@@ -192,6 +195,15 @@ impl Packet {
         let tag = self.tag();
         if tag.tunnel != 0 {
             self.set_tag(Tag { tunnel: 0, ..tag });
+        }
+    }
+
+    /// Goes on from the filters of the link that it leaves by, and from the qdisc that charges it.
+    #[inline]
+    pub(crate) fn leave_filters(&mut self) {
+        let tag = self.tag();
+        if tag.grown != 0 {
+            self.set_tag(Tag { grown: 0, ..tag });
         }
     }
 

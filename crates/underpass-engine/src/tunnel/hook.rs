@@ -138,6 +138,7 @@ fn classify_egress<const COUNT: bool, T: Trace>(
         let to = (root, crate::worker::shape::state::Place::Tunnel(tunnel.link));
         return Err(wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
     }
+    packet.leave_filters();
     Ok(go_in(path, view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
 }
 

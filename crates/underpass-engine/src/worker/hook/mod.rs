@@ -91,7 +91,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
                 let found = hook.next(priority, &mut cursor, &subject, &path.counters, random);
                 let outcome = match found {
                     None => break,
-                    Some(Found::Class(class)) => return on(packet, class, place),
+                    Some(Found::Class(class)) => return on(packet, Some(class), (place, wire)),
                     Some(Found::Outcome(outcome)) => outcome,
                 };
                 let key = packet.tag().tunnel;
@@ -105,7 +105,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
                 match control {
                     Control::Continue => {}
                     Control::Ok | Control::Pipe | Control::Jump(_) => {
-                        return on(packet, outcome.class, place);
+                        return on(packet, Some(outcome.class), (place, wire));
                     }
                     Control::Reclassify | Control::Goto(_) => {
                         rounds += 1;
@@ -123,11 +123,7 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
                 }
             }
         }
-        with_header(&mut packet, place);
-        if place.ingress {
-            packet.forget_key();
-        }
-        return Classified::On(packet, None);
+        return on(packet, None, (place, wire));
     }
 }
 
@@ -476,16 +472,23 @@ pub(crate) fn with_header(packet: &mut Packet, place: &Place) {
 }
 
 /// A packet that was classified and goes on: `tc_run`.
-fn on(mut packet: Packet, class: u32, place: &Place) -> Classified {
+fn on(mut packet: Packet, class: Option<u32>, (place, before): (&Place, WireLength)) -> Classified {
     with_header(&mut packet, place);
     if place.ingress {
         packet.forget_key();
     }
-    let index = class as u16;
-    if index != packet.tag().index {
-        packet.set_tag(Tag { index, ..packet.tag() });
+    let tag = packet.tag();
+    let index = class.map_or(tag.index, |class| class as u16);
+    let grown = if place.ingress {
+        0
+    } else {
+        let now = WireLength::of_packet(&packet, uncounted(&packet, false));
+        (now.bytes() as i64 - before.bytes() as i64) as i16
+    };
+    if (index, grown) != (tag.index, tag.grown) {
+        packet.set_tag(Tag { index, grown, ..tag });
     }
-    Classified::On(packet, Some(class))
+    Classified::On(packet, class)
 }
 
 /// The parameters that `tunnel_key` has given to a packet. `None`: it has none.

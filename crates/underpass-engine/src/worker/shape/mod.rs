@@ -15,7 +15,7 @@ pub(crate) mod state;
 
 use arrayvec::ArrayVec;
 
-use crate::buffer::{BURST, Frames, Packet, Pool};
+use crate::buffer::{BURST, Frames, Packet, Pool, Tag};
 use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
@@ -148,7 +148,7 @@ pub(crate) fn redirect_to_ifb<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     (ifb, counter): (LinkId, TcCounterId),
-    packet: Packet,
+    mut packet: Packet,
     origin: Origin,
     trace: &mut T,
 ) {
@@ -159,7 +159,10 @@ pub(crate) fn redirect_to_ifb<const COUNT: bool, T: Trace>(
                 path.counters.add_tc_refused(counter, 0, 1);
             }
         }
-        Some(None) => dequeue(path, view, Place::Ifb(ifb), packet, origin, trace),
+        Some(None) => {
+            packet.leave_filters();
+            dequeue(path, view, Place::Ifb(ifb), packet, origin, trace);
+        }
         None => path.drop(packet, DropReason::LinkDown, trace),
     }
 }
@@ -184,7 +187,10 @@ pub(crate) fn pass_qdisc<const COUNT: bool, T: Trace>(
     let Some(Some(shaper)) = path.shape.shapers.get_mut(id as usize) else { return 0 };
     let any = shaper.node.passes_any_priority();
     let packets = packets.iter().take(BURST);
-    let packets = packets.take_while(|packet| any || packet.tag().priority == 0);
+    let packets = packets.take_while(|packet| {
+        let Tag { priority, grown, .. } = packet.tag();
+        (any || priority == 0) && grown == 0
+    });
     let charges: ArrayVec<(u32, u32), BURST> = packets.map(|packet| shaper.node.charge(packet)).collect();
     let number = shaper.node.pass(&charges, view.now);
     if number > 0 {
@@ -283,7 +289,7 @@ pub(crate) fn put_into_qdisc<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     (QdiscId(id), place): (QdiscId, Place),
-    packet: Packet,
+    mut packet: Packet,
     origin: Origin,
     trace: &mut T,
 ) -> Enqueued {
@@ -295,6 +301,7 @@ pub(crate) fn put_into_qdisc<const COUNT: bool, T: Trace>(
         Some(Some(shaper)) => shaper.node.charge(&packet),
         _ => charge(&packet),
     };
+    packet.leave_filters();
     let item = Item::new(packet, origin, charged);
     if lacks_room(path, &item) {
         if let Some(Some(shaper)) = path.shape.shapers.get_mut(id as usize) {
