@@ -1,4 +1,5 @@
-//! Files that import each other in a circle stay few: docs/architecture.md says how many. And what the program depends on.
+//! Files that import each other in a circle stay few, and crates import what docs/architecture.md says. And what the program
+//! depends on.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "structure/dependencies.rs"]
@@ -143,14 +144,39 @@ fn circles_are_as_small_as_the_page_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap().replace('\n', " ");
     for (name, said) in [
-        ("control", "no circle of them has more than five files"),
-        ("engine", "No circle has more than six files"),
+        ("control", "No import cycle spans more than five files"),
+        ("engine", "No import cycle spans more than six files"),
     ] {
         assert!(page.contains(said), "{name}");
         let most = if said.contains("six") { 6 } else { 5 };
         let largest = largest(&root.join(format!("crates/underpass-{name}/src")));
         assert!(!largest.is_empty() && largest.len() <= most, "{name}: {} files: {largest:?}", largest.len());
     }
+}
+
+/// The table of crates is that of the manifests, each crate below those that it imports.
+#[test]
+fn crates_import_what_the_page_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `underpass"));
+    let mut above = BTreeSet::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+        let (name, said) = (cells[0].trim_end_matches('`'), cells[2]);
+        let said: BTreeSet<&str> = said.split(", ").filter(|other| *other != "–").collect();
+        let path = root.join(format!("crates/underpass{name}/Cargo.toml"));
+        let manifest = fs::read_to_string(&path).unwrap();
+        let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+        let dependencies = dependencies.split("\n[").next().unwrap().lines();
+        let found: BTreeSet<&str> = dependencies
+            .filter_map(|line| line.strip_prefix("underpass-")?.split(['.', ' ']).next())
+            .collect();
+        assert_eq!(said, found, "underpass{name}");
+        assert!(found.iter().all(|other| above.contains(&format!("-{other}"))), "underpass{name}: {found:?}");
+        above.insert(name.to_owned());
+    }
+    assert_eq!(above.len(), fs::read_dir(root.join("crates")).unwrap().count(), "{above:?}");
 }
 
 #[test]

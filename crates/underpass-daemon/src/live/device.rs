@@ -131,13 +131,13 @@ impl Sysctls {
 
     /// The device that stands for the host takes what comes from anywhere.
     pub fn host_device(&self, device: &str, vrf: bool) {
-        // The larger of this and `all` counts. Without an address of the device's own nothing passes a check, not even a
-        // loose one, unless the way back is by the device.
+        // The larger of this and `all` counts. With the device's own address, 192.0.0.8, a loose check passes every source that
+        // the kernel has a route to.
         let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
         if all.trim() != "0" {
             tracing::warn!(
-                "net.ipv4.conf.all.rp_filter is {}: the kernel drops IPv4 packets that the router hands over to it by \
-                 {device}; with 0 there each device has its own",
+                "net.ipv4.conf.all.rp_filter is {}: of the IPv4 packets that the router hands over by {device} the kernel drops \
+                 those whose source it has no route to; with 0 there it takes all",
                 all.trim()
             );
         }
