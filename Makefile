@@ -14,7 +14,7 @@ help:
 	@echo "make lint    formatting and lints alone"
 	@echo "make bench   measure every scenario"
 	@echo "make instructions  what packets take in instructions, beside what was recorded; RECORD=1 records"
-	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), attacks for ATTACK_SECONDS (300), after which all is to be right; needs root"
+	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), attacks for ATTACK_SECONDS (300), then checks; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
 	@echo "make deb     a Debian package"
 	@echo "make book    the pages of docs/ as a book with a search, $(TARGET)/book/index.html"
@@ -60,7 +60,8 @@ soak: build
 	$(UNDERPASS) lab soak --minutes $(SOAK_MINUTES)
 	tests/attack/attack.py --seconds $(ATTACK_SECONDS) $(UNDERPASS)
 
-# Tests wait half of their time: what needs a processor and no quiet runs beside them, after all else, and is told at the end.
+# Tests wait half of their time. loom and instructions need a processor but no quiet machine: they run beside the tests, at the
+# lowest priority, and print their output at the end.
 test: lint test-tools
 	cargo test --workspace --locked --no-run
 	@said=$$(mktemp); \

@@ -96,7 +96,7 @@ pub fn section(printed: &[String]) -> anyhow::Result<Section> {
         about: "The document adds counters to the kernel's behaviours and measures End.DX2 with packets of 100 bytes on one\n\
                 core: without them, with a route that does not ask for them, and with one that does. Here the packets\n\
                 come from memory; then all goes through devices, beside this kernel's own behaviours, without their\n\
-                counters.",
+                counters. Differences below the standard deviation are noise.",
         body: format!("{memory}\n{live}"),
         plots: vec![("counters", drawing)],
     })
