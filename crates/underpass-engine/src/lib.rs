@@ -1,7 +1,7 @@
 //! The packet path: buffers, forwarding tables, behaviours, counters and workers.
 //!
-//! No system calls and no clocks: time is an argument, packets come in as [`buffer::Packet`]s and go
-//! out through [`worker::Worker`]. The control thread changes [`tables::Tables`] through its one
+//! No system calls on the packet path: the control thread maps tables. No clocks: time is an argument. Packets come in as
+//! [`buffer::Packet`]s and go out through [`worker::Worker`]. The control thread changes [`tables::Tables`] through its one
 //! [`tables::Writer`]; workers read them without locks.
 
 pub mod bpf;
