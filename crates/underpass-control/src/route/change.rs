@@ -131,17 +131,25 @@ pub(crate) fn add6(
     Ok((id, said))
 }
 
-/// The routes that are used together with one of IPv6, itself included.
-pub(crate) fn siblings(router: &Router, key: Place, id: InfoId) -> Ids {
-    let Some(info) = router.routes.infos.get(id).filter(|info| key.0 == Family::V6 && info.spreads()) else {
+/// Those of the routes to a prefix that share its packets with one of them, itself included: of IPv6 all of its metric
+/// that spread, whether the router's own or the kernel's.
+pub(crate) fn together(router: &Router, family: Family, ids: &[InfoId], id: InfoId) -> Ids {
+    let info = router.routes.infos.get(id);
+    let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
         return Ids::from_slice(&[id]);
     };
-    let ids = ids_at(router, key);
-    let together = |other: &InfoId| {
-        let other = router.routes.infos.get(*other);
-        other.is_some_and(|other| other.metric == info.metric && other.spreads() && other.own() == info.own())
+    let with = |id: &&InfoId| {
+        router.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
     };
-    ids.into_iter().filter(together).collect()
+    ids.iter().filter(with).copied().collect()
+}
+
+/// Those of them that requests name and answers show as one route: the kernel's are none of the router's own.
+pub(crate) fn siblings(router: &Router, key: Place, id: InfoId) -> Ids {
+    let own = |id: InfoId| router.routes.infos.get(id).is_some_and(|info| info.own());
+    let mut siblings = together(router, key.0, &ids_at(router, key), id);
+    siblings.retain(|other| own(*other) == own(id));
+    siblings
 }
 
 /// Puts a route into its table, in the place of the one at `replace` or before the one at

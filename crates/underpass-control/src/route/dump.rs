@@ -1,14 +1,16 @@
 //! `RTM_GETROUTE` for all routes. Linux: `inet_dump_fib`, `inet6_dump_fib`.
 
+use std::sync::Arc;
+
 use libc::{EINVAL, ENODEV, ENOENT, RTM_NEWROUTE};
 use underpass_netlink::{RequestError, Validate};
 
+use super::change::siblings;
 use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHeader, route_policy};
 use super::encode::write_route;
-use super::info::Info;
+use super::info::{Info, InfoId};
 use super::lookup::ways_of;
 use super::mpls::LabelDump;
-use super::publish::together;
 use super::table::{Family, Ids, Key};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
@@ -114,11 +116,14 @@ pub(crate) fn dump(
 }
 
 impl Filter {
-    fn takes(&self, router: &Router, info: &Info) -> bool {
-        info.own()
-            && (self.kind == 0 || info.kind == self.kind)
-            && (self.protocol == 0 || info.protocol == self.protocol)
-            && (self.link == 0 || ways_of(router, info).iter().any(|hop| hop.oif == self.link))
+    /// Whether the client gets what these routes are together. Type and protocol are those of the first, as Linux has it.
+    fn takes(&self, router: &Router, ids: &[InfoId]) -> bool {
+        let info = |id: &InfoId| router.routes.infos.get(*id);
+        let by_link = |info: &Arc<Info>| ways_of(router, info).iter().any(|hop| hop.oif == self.link);
+        ids.first().and_then(info).is_some_and(|first| {
+            (self.kind == 0 || first.kind == self.kind)
+                && (self.protocol == 0 || first.protocol == self.protocol)
+        }) && (self.link == 0 || ids.iter().filter_map(info).any(by_link))
     }
 }
 
@@ -142,14 +147,17 @@ impl RouteDump {
         let table = router.routes.tables.get(&(family, id))?;
         loop {
             let (key, ids) = table.after(self.key).next()?;
-            let Some(rest) = ids.get(self.done..).filter(|rest| !rest.is_empty()) else {
+            // Those of the kernel's are in its part of the answer.
+            let own = |id: &&InfoId| router.routes.infos.get(**id).is_some_and(|info| info.own());
+            let Some(&first) = ids.iter().skip(self.done).find(own) else {
                 (self.key, self.done) = (Some(key), 0);
                 continue;
             };
-            let together = together(router, family, rest);
-            // Routes that spread stand one after the other.
-            self.done += together.len();
-            return Some((key, together));
+            let siblings = siblings(router, (family, id, key.prefix()), first);
+            // Linux goes on behind the last of them, and leaves out what stands between: `fib6_dump_node`.
+            let last = ids.iter().rposition(|id| siblings.last() == Some(id));
+            self.done = last.map_or(ids.len(), |last| last + 1);
+            return Some((key, siblings));
         }
     }
 }
@@ -177,8 +185,7 @@ impl Dump for RouteDump {
             }
             return Ok(More::Yes);
         };
-        let info = ids.first().and_then(|&id| router.routes.infos.get(id));
-        if info.is_some_and(|info| self.filter.takes(router, info)) {
+        if self.filter.takes(router, &ids) {
             out.message(RTM_NEWROUTE, |reply| {
                 write_route(router, reply, (family, id, key.prefix()), &ids, 0);
             })?;

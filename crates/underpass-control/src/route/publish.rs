@@ -14,6 +14,7 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, Lookup, LookupId, RuleAction};
 
+use super::change::together;
 use super::compile::{action_of, discard_action, neighbour_action};
 use super::config::RT_TABLE_MAIN;
 use super::egress::{self, egress_of, on_link};
@@ -314,7 +315,8 @@ pub(super) fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
         {
             end = End::Throw;
         } else {
-            return End::Routes(together(router, fib.family, ids), table);
+            let used = ids.first().map(|&first| together(router, fib.family, ids, first));
+            return End::Routes(used.unwrap_or_default(), table);
         }
     }
     end
@@ -324,19 +326,6 @@ pub(super) fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
 fn has_ways(router: &Router, ids: &Ids) -> bool {
     let [id] = ids[..] else { return false };
     router.routes.infos.get(id).is_some_and(|info| ways_of(router, info).len() > 1)
-}
-
-/// Those of the routes to a prefix that are used: the first, and of IPv6 those that spread with it.
-pub(crate) fn together(router: &Router, family: Family, ids: &[InfoId]) -> Ids {
-    let Some(&first) = ids.first() else { return Ids::new() };
-    let info = router.routes.infos.get(first);
-    let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
-        return Ids::from_slice(&[first]);
-    };
-    let with = |id: &&InfoId| {
-        router.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
-    };
-    ids.iter().filter(with).copied().collect()
 }
 
 fn fib4(id: FibId) -> Option<Fib4Id> {

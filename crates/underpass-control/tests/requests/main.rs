@@ -17,4 +17,5 @@ mod recorded_requests;
 mod recorded_routes;
 mod samples;
 mod scale;
+mod siblings_beside;
 mod vlan_beside;
