@@ -19,7 +19,7 @@ use super::check::{Owner, check_argument, check_hop4, check_hop6, check_tunnel};
 use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_DEAD, RTNH_F_LINKDOWN, metrics,
 };
-use super::encode::notify_route;
+use super::encode::{notify_route, write_key};
 use super::info::{Hop, Info, InfoId, NextHops, Origin};
 use super::lookup::{address_type4, l3mdev_table, own_address6, type_error};
 use super::owner::replaces_own;
@@ -407,7 +407,11 @@ fn delete_route6(router: &mut Router, cause: Cause, config: &Config<'_>) -> Resu
     if let Some(hops) = &config.multipath {
         let mut outcome = Ok(());
         for hop in hops {
-            let gone = delete6_one(router, cause, key, config, hop, false);
+            let kernels = match6(router, key, config, hop).is_none() && router.live.is_some();
+            let gone = match kernels {
+                true => delete6_kernels(router, key, config, hop),
+                false => delete6_one(router, cause, key, config, hop, false),
+            };
             if gone.is_err() {
                 outcome = gone;
             }
@@ -415,6 +419,20 @@ fn delete_route6(router: &mut Router, cause: Cause, config: &Config<'_>) -> Resu
         return outcome;
     }
     delete6_one(router, cause, key, config, &config.hop, true)
+}
+
+/// Of a route with several next hops, what the kernel has of them is deleted there.
+fn delete6_kernels(
+    router: &mut Router,
+    key: Place,
+    config: &Config<'_>,
+    hop: &HopConfig<'_>,
+) -> Result<(), RequestError> {
+    let ids = ids_at(router, key);
+    let infos = ids.iter().filter_map(|&id| router.routes.infos.get(id));
+    let kernels = infos.filter(|info| !info.own()).find(|info| matches6(info, config, hop)).cloned();
+    let info = kernels.ok_or(RequestError::errno(ESRCH))?;
+    router.request_kernel(libc::RTM_DELROUTE, 0, |message| write_key(message, key, &info))
 }
 
 fn delete6_one(
@@ -445,25 +463,26 @@ fn delete6_one(
 
 /// The position of the route that a deletion means.
 pub(crate) fn match6(router: &Router, key: Place, config: &Config<'_>, hop: &HopConfig<'_>) -> Option<usize> {
-    let ids = ids_at(router, key);
-    let matches = |id: &InfoId| {
-        let Some(info) = router.routes.infos.get(*id).filter(|info| is_clients(router, info)) else {
-            return false;
-        };
-        if config.metric != 0 && config.metric != info.metric
-            || config.protocol != 0 && config.protocol != info.protocol
-        {
-            return false;
-        }
-        match &info.ways {
-            NextHops::Object(id) => config.nh_id == 0 || config.nh_id == *id,
-            NextHops::Hops(_) if config.nh_id != 0 => false,
-            NextHops::Hops(hops) => hops.first().is_none_or(|own| {
-                (hop.oif == 0 || hop.oif == own.oif) && (hop.gateway.is_none() || hop.gateway == own.gateway)
-            }),
-        }
-    };
-    ids.iter().position(matches)
+    let info = |id: &InfoId| router.routes.infos.get(*id);
+    let matches =
+        |id: &InfoId| info(id).is_some_and(|info| is_clients(router, info) && matches6(info, config, hop));
+    ids_at(router, key).iter().position(matches)
+}
+
+/// Linux: `ip6_route_del`.
+fn matches6(info: &Info, config: &Config<'_>, hop: &HopConfig<'_>) -> bool {
+    if config.metric != 0 && config.metric != info.metric
+        || config.protocol != 0 && config.protocol != info.protocol
+    {
+        return false;
+    }
+    match &info.ways {
+        NextHops::Object(id) => config.nh_id == 0 || config.nh_id == *id,
+        NextHops::Hops(_) if config.nh_id != 0 => false,
+        NextHops::Hops(hops) => hops.first().is_none_or(|own| {
+            (hop.oif == 0 || hop.oif == own.oif) && (hop.gateway.is_none() || hop.gateway == own.gateway)
+        }),
+    }
 }
 
 /// Whether requests of clients may touch a route: beside a kernel only the router's own.

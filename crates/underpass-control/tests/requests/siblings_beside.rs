@@ -1,12 +1,12 @@
-//! IPv6 routes to a prefix that are partly the kernel's and partly the router's own: each shows its own.
+//! IPv6 routes to a prefix that are partly the kernel's and partly the router's own: each shows and deletes its own.
 
-use libc::{RTM_GETROUTE, RTM_NEWROUTE};
+use libc::{ESRCH, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST};
 use underpass_control::{Client, Protocol, Replies};
 use underpass_netlink::messages;
 use underpass_netlink::reply::{Address, Reply, write_message};
 
-use super::common::beside::{LOWER, Lab};
+use super::common::beside::{Done, LOWER, Lab};
 
 const PREFIX: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -81,4 +81,35 @@ fn the_routers_part_of_a_dump_has_its_own_alone() {
         add_own(&mut lab, 4);
         assert_eq!(shown(&mut lab), [2], "own first: {own_first}");
     }
+}
+
+/// `ip -6 route del 2001:db8:9::/64 nexthop via fe80::1 dev v0 nexthop via fe80::2 dev v0`
+fn delete(lab: &mut Lab, lasts: &[u8]) -> (i32, usize) {
+    lab.done();
+    let errno = lab.request(RTM_DELROUTE, 0, |message| {
+        write_header(message);
+        let hops: Vec<u8> = lasts
+            .iter()
+            .flat_map(|last| {
+                let head = [&28u16.to_ne_bytes()[..], &[0, 0], &LOWER.to_ne_bytes()].concat();
+                [&head[..], &20u16.to_ne_bytes(), &libc::RTA_GATEWAY.to_ne_bytes(), &gateway(*last)].concat()
+            })
+            .collect();
+        message.attribute(libc::RTA_MULTIPATH, &hops);
+    });
+    let deleted = |done: &Done| matches!(done, Done::Requested { kind: RTM_DELROUTE, .. });
+    (errno, lab.done().iter().filter(|done| deleted(done)).count())
+}
+
+#[test]
+fn a_deletion_reaches_both() {
+    let mut lab = Lab::new(true);
+    kernel_has(&mut lab, 1);
+    add_own(&mut lab, 2);
+    add_own(&mut lab, 3);
+    assert_eq!(delete(&mut lab, &[1, 2]), (0, 1));
+    assert_eq!(shown(&mut lab), [1]);
+    // Of what nobody has, Linux deletes the rest and says so.
+    assert_eq!(delete(&mut lab, &[3, 9]), (ESRCH, 0));
+    assert_eq!(shown(&mut lab), [0; 0]);
 }
