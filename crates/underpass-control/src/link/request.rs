@@ -447,14 +447,27 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         }
         (None, named) if !request.create() => {
             let group = wanted.attributes.get(libc::IFLA_GROUP).filter(|_| !named);
-            let group = group.ok_or(RequestError::errno(ENODEV))?.u32();
-            let members = router.links.iter().filter(|link| link.group == group);
-            let changed: Result<Vec<_>, _> = members.map(|link| wanted.apply(router, link)).collect();
-            changed?.into_iter().for_each(|link| change_link(router, cause, link));
-            Ok(Outcome::Done)
+            change_group(router, cause, &wanted, group.ok_or(RequestError::errno(ENODEV))?.u32())
         }
         (None, _) => create::create(router, request, &wanted),
     }
+}
+
+/// Changes the links of a group one after the other: each is judged by what those before it have become, and they stay
+/// changed where it is refused. Linux: `rtnl_group_changelink`.
+fn change_group(
+    router: &mut Router,
+    cause: Cause,
+    wanted: &Wanted<'_>,
+    group: u32,
+) -> Result<Outcome, RequestError> {
+    let members = router.links.iter().filter(|link| link.group == group);
+    for index in members.map(|link| link.index).collect::<Vec<_>>() {
+        let Some(link) = router.links.get(index) else { continue };
+        let changed = wanted.apply(router, link)?;
+        change_link(router, cause, changed);
+    }
+    Ok(Outcome::Done)
 }
 
 /// Makes of a link beside a kernel what `changed` says; `kind`: also of what makes its kind.
