@@ -308,6 +308,12 @@ fn mtus_as_in_linux() {
     as_recorded("mtu");
 }
 
+/// Neighbours: made, changed and not changed, with flags and protocols, and lost with the address and the state of their link.
+#[test]
+fn neighbours_as_in_linux() {
+    as_recorded("neighbours");
+}
+
 #[test]
 fn links_and_addresses_as_in_linux() {
     as_recorded("links");

@@ -54,7 +54,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if router.links.get(index) != Some(&new) {
         put_link(router, cause, new.clone(), flags);
     }
-    if flags & IFF_NOARP as u32 != 0 {
+    if flags & IFF_NOARP as u32 != 0 || old.mac != new.mac {
         flush_neighbours(router, cause, index);
     }
     if old.name != new.name {

@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use libc::{
     AF_INET, AF_INET6, EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, NTF_PROXY, NTF_ROUTER, NUD_FAILED,
-    RTM_DELNEIGH, RTM_NEWNEIGH,
+    NUD_INCOMPLETE, RTM_DELNEIGH, RTM_NEWNEIGH,
 };
 use underpass_netlink::{Replies, RequestError, Validate};
 
@@ -66,20 +66,45 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (None, None) => return Err(RequestError::new(EINVAL, "No link layer address given")),
     };
     let kept = libc::NTF_EXT_LEARNED | if address.is_ipv6() { NTF_ROUTER } else { 0 };
-    let protocol = wanted.attributes.get(NDA_PROTOCOL).map(|protocol| protocol.u8());
-    let neighbour = Neighbour {
+    let protocol = wanted.attributes.get(NDA_PROTOCOL).map(|protocol| protocol.u8()).filter(|&it| it != 0);
+    let mut neighbour = Neighbour {
         mac,
         state: wanted.state,
         flags: wanted.flags & kept,
         protocol: protocol.or(old.map(|old| old.protocol)).unwrap_or(0),
         updated: router.ticks(),
     };
-    let link = link.index;
+    let (link, old) = (link.index, old.copied());
+    let valid = neighbour.usable().is_some();
+    if !valid {
+        // One that is not valid keeps what it was.
+        neighbour.flags = neighbour.flags & !NTF_ROUTER | old.map_or(0, |old| old.flags & NTF_ROUTER);
+    }
+    let stays = |old: &Neighbour| (old.usable(), old.state) == (neighbour.usable(), neighbour.state);
+    if let Some(old) = old.filter(|old| !valid || stays(old)) {
+        neighbour.updated = old.updated;
+    }
+    if old == Some(neighbour) {
+        return Ok(Outcome::Done);
+    }
     router.neighbours.generation += 1;
     router.neighbours.entries.insert((address.is_ipv6(), link, address), neighbour);
-    notify_neighbour(router, request.into(), RTM_NEWNEIGH, link, address, &neighbour);
+    if is_told(old.as_ref(), &neighbour) {
+        notify_neighbour(router, request.into(), RTM_NEWNEIGH, link, address, &neighbour);
+    }
     neighbour_changed(router, link, address);
     Ok(Outcome::Done)
+}
+
+/// Whether listeners hear that an entry has changed: not of a protocol, nor of one that is no more valid than it was. Linux:
+/// `__neigh_update`.
+fn is_told(old: Option<&Neighbour>, new: &Neighbour) -> bool {
+    let was = old.and_then(Neighbour::usable);
+    let resolving = old.is_some_and(|old| old.state & NUD_INCOMPLETE != 0);
+    match new.usable() {
+        None => was.is_some() || resolving && new.state & NUD_FAILED != 0,
+        now => was != now || old.is_some_and(|old| (old.state, old.flags) != (new.state, new.flags)),
+    }
 }
 
 /// `RTM_DELNEIGH`. Linux: `neigh_delete`.
@@ -99,6 +124,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if router.neighbours.get(wanted.link, address).is_none() {
         return Err(RequestError::errno(ENOENT));
     }
+    fail_neighbour(router, request.into(), wanted.link, address);
     remove_neighbour(router, request.into(), wanted.link, address);
     Ok(Outcome::Done)
 }
@@ -202,6 +228,17 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     Ok(Outcome::Dump(Box::new(NeighbourDump { families, v6, last: None, link, master })))
 }
 
+/// An entry that is to be deleted has failed. Linux: `neigh_delete`, whose listeners hear of both.
+fn fail_neighbour(router: &mut Router, cause: Cause, link: u32, address: IpAddr) {
+    let Some(entry) = router.neighbours.entries.get_mut(&(address.is_ipv6(), link, address)) else { return };
+    let old = *entry;
+    (entry.state, entry.flags) = (NUD_FAILED, old.flags & !libc::NTF_EXT_LEARNED);
+    let failed = *entry;
+    if is_told(Some(&old), &failed) {
+        notify_neighbour(router, cause, RTM_NEWNEIGH, link, address, &failed);
+    }
+}
+
 /// Forgets all neighbours on a link, as Linux does when it goes down.
 pub(crate) fn flush_neighbours(router: &mut Router, cause: Cause, link: u32) {
     [false, true].into_iter().for_each(|v6| flush_neighbours_of(router, cause, link, v6));
@@ -213,13 +250,12 @@ pub(crate) fn flush_neighbours_of(router: &mut Router, cause: Cause, link: u32, 
     addresses.into_iter().for_each(|address| remove_neighbour(router, cause, link, address));
 }
 
+/// Listeners hear of an entry as it was. Linux: `neigh_flush_dev`.
 fn remove_neighbour(router: &mut Router, cause: Cause, link: u32, address: IpAddr) {
     router.neighbours.generation += 1;
-    let Some(mut neighbour) = router.neighbours.entries.remove(&(address.is_ipv6(), link, address)) else {
+    let Some(neighbour) = router.neighbours.entries.remove(&(address.is_ipv6(), link, address)) else {
         return;
     };
-    neighbour.state = NUD_FAILED;
-    notify_neighbour(router, cause, RTM_NEWNEIGH, link, address, &neighbour);
     notify_neighbour(router, cause, RTM_DELNEIGH, link, address, &neighbour);
     neighbour_changed(router, link, address);
 }

@@ -13,6 +13,7 @@ mod labels;
 mod left_to_kernel;
 mod links_and_addresses;
 mod mirror;
+mod neighbours;
 mod recorded_requests;
 mod recorded_routes;
 mod samples;
