@@ -46,9 +46,7 @@ impl Kernel {
             let gone = self.doors.iter().filter(|door| !doors.contains(door));
             let new = doors.iter().filter(|door| !self.doors.contains(door));
             for (add, door) in gone.map(|door| (false, door)).chain(new.map(|door| (true, door))) {
-                if let Err(error) = self.requester.rule(door, add)
-                    && !harmless(error.errno)
-                {
+                if let Err(error) = self.requester.rule(door, add) {
                     tracing::warn!("what this host sends into a VRF is not led there: {error}: {door:?}");
                 }
             }
@@ -104,6 +102,10 @@ impl Requester {
         })
     }
 
+    /// Adds or removes the rules of a door.
+    ///
+    /// # Errors
+    /// What the kernel refuses of one family, unless it is [`harmless`].
     fn rule(&mut self, door: &VrfDoor, add: bool) -> Result<(), RequestError> {
         let (kind, flags) = if add { (RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL) } else { (RTM_DELRULE, 0) };
         let families: &[i32] = match door.sender {
@@ -111,8 +113,9 @@ impl Requester {
             Sender::From(IpAddr::V4(_)) => &[libc::AF_INET],
             Sender::From(IpAddr::V6(_)) => &[libc::AF_INET6],
         };
+        let mut outcome = Ok(());
         for &family in families {
-            self.request(kind, flags, |message| {
+            let done = self.request(kind, flags, |message| {
                 let source_len = match door.sender {
                     Sender::Bound(_) | Sender::By(_) => 0,
                     Sender::From(IpAddr::V4(_)) => 32,
@@ -127,8 +130,12 @@ impl Requester {
                     Sender::From(address) => message.address(FRA_SRC, *address),
                 }
                 message.u8(FRA_PROTOCOL, PROTOCOL);
-            })?;
+            });
+            // One family must not keep the other from what it is to have.
+            if done.as_ref().is_err_and(|error| !harmless(error.errno)) {
+                outcome = done;
+            }
         }
-        Ok(())
+        outcome
     }
 }

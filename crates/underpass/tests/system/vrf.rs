@@ -259,3 +259,22 @@ fn routes_that_lead_into_a_vrf() {
     assert_ne!(outcome.status, 0, "nothing leads there: {}", outcome.output);
     router.stop();
 }
+
+/// Where somebody has deleted the IPv4 rules of a VRF, its IPv6 rules go with it all the same.
+#[test]
+fn rules_of_one_family_do_not_hold_those_of_the_other() {
+    let Some(_turn) = turn("rules_of_one_family_do_not_hold_those_of_the_other") else { return };
+    let mut router = Node::new("r");
+    router.start(Kind::Underpass);
+    router.run("ip link add red type vrf table 100; ip link set red up");
+    let rules = |router: &Node| router.namespace.outcome("ip -6 rule show pref 1000").unwrap().output;
+    assert!(rules(&router).contains("red"), "{}", rules(&router));
+    router.namespace.run("while ip -4 rule del pref 1000 2> /dev/null; do :; done").unwrap();
+    router.run("ip link del red");
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    while rules(&router).contains("red") && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(rules(&router), "");
+    router.stop();
+}
