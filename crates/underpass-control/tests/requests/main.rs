@@ -20,3 +20,4 @@ mod samples;
 mod scale;
 mod siblings_beside;
 mod vlan_beside;
+mod vxlan_ends;

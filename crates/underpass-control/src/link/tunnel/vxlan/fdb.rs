@@ -84,24 +84,26 @@ pub(in crate::link) fn new(
     }
     let station = Station::new(mac, 0);
     let old = router.stations.get(&link.index).and_then(|stations| stations.table.find(station));
-    let number = router.tunnels.ends.number(end);
-    let number = number.ok_or(RequestError::new(ENOSPC, "there are too many other ends of VXLANs"))?;
-    let mut entry = Entry { link: LinkId(number), flags, heard: now(router) };
-    match old {
+    let behind = |old: Entry| router.tunnels.ends.address(old.link.0);
+    let kept = match old {
         None if !request.create() => return Err(RequestError::errno(ENOENT)),
         None if request.replace() && group => return Err(RequestError::errno(EOPNOTSUPP)),
         Some(_) if request.exclusive() => return Err(RequestError::errno(EEXIST)),
         Some(_) if request.replace() && group => {
             return Err(RequestError::new(EOPNOTSUPP, "Cannot replace non-unicast fdb entries"));
         }
-        Some(old) if request.append() && group && old.link != entry.link => {
+        Some(old) if request.append() && group && behind(old) != Some(end) => {
             let text = "several ends of a group are not supported by this router";
             return Err(RequestError::new(EOPNOTSUPP, text));
         }
         // Another end takes the place of the old one by a request to replace it alone.
-        Some(old) if !request.replace() => entry.link = old.link,
-        _ => {}
-    }
+        Some(old) if !request.replace() => Some(old.link),
+        _ => None,
+    };
+    // After everything that refuses: a number is never given back, as workers may hold it.
+    let number = kept.or_else(|| router.tunnels.ends.number(end).map(LinkId));
+    let link_id = number.ok_or(RequestError::new(ENOSPC, "there are too many other ends of VXLANs"))?;
+    let entry = Entry { link: link_id, flags, heard: now(router) };
     if old.is_none_or(|old| (old.link, old.flags) != (entry.link, entry.flags)) {
         put(router, request.into(), link.index, station, entry)?;
     }
