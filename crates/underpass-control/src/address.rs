@@ -3,6 +3,7 @@
 //! There is no duplicate address detection: an IPv6 address works from the moment it is added.
 
 mod change;
+mod get;
 pub(crate) mod kernel_routes;
 pub(crate) mod mirror;
 pub(crate) mod publish;
@@ -17,6 +18,7 @@ use ipnet::IpNet;
 use libc::{IFA_F_NOPREFIXROUTE, IFA_F_SECONDARY};
 
 pub(crate) use change::{delete, new};
+pub(crate) use get::get;
 pub(crate) use query::dump;
 
 /// An address of a link.

@@ -295,6 +295,7 @@ impl Router {
             libc::RTM_NEWADDR => address::new(self, request),
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),
+            libc::RTM_GETADDR => address::get(self, request, replies),
             libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH | libc::RTM_GETNEIGH if is_of_bridges(request) => {
                 match request.message.kind {
                     libc::RTM_NEWNEIGH => fdb::new(self, request),

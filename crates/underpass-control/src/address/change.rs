@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use libc::{
-    AF_INET, AF_INET6, EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFA_F_HOMEADDRESS,
+    AF_INET, AF_INET6, EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV, ENXIO, EOPNOTSUPP, IFA_F_HOMEADDRESS,
     IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN, IFA_F_NODAD, IFA_F_NOPREFIXROUTE, IFA_F_OPTIMISTIC,
     IFA_F_PERMANENT, IFA_F_SECONDARY, RTM_DELADDR, RTM_NEWADDR,
 };
@@ -33,13 +33,13 @@ const POLICY: [Type; 12] = policy(&[
 ]);
 
 /// A request's `struct ifaddrmsg` and attributes.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     v6: bool,
     prefix_len: u8,
     scope: u8,
     flags: u32,
-    link: u32,
-    attributes: Attributes<'a, 12>,
+    pub link: u32,
+    pub attributes: Attributes<'a, 12>,
 }
 
 /// The texts of the two families: Linux's differ.
@@ -48,14 +48,14 @@ fn text(v6: bool, [of_v4, of_v6]: [&'static str; 2]) -> &'static str {
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
+    pub fn parse(request: &Request<'a>, validate: Validate) -> Result<Self, RequestError> {
         // Of another family there is nobody who would look at the attributes.
         let v6 = match i32::from(request.family()) {
             AF_INET => false,
             AF_INET6 => true,
             _ => return Err(RequestError::errno(EOPNOTSUPP)),
         };
-        let (header, attributes) = request.parse::<8, 12>(&POLICY, Validate::Liberal)?;
+        let (header, attributes) = request.parse::<8, 12>(&POLICY, validate)?;
         for kind in [libc::IFA_ADDRESS, libc::IFA_LOCAL] {
             if attributes.get(kind).is_some_and(|address| address.address(header[0]).is_none()) {
                 return Err(RequestError::new(libc::ERANGE, "Attribute failed policy validation"));
@@ -77,7 +77,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// The address, and its peer where it has one.
-    fn addresses(&self) -> Result<(IpAddr, Option<IpAddr>), RequestError> {
+    pub fn addresses(&self) -> Result<(IpAddr, Option<IpAddr>), RequestError> {
         let (local, address) = (self.address(libc::IFA_LOCAL), self.address(libc::IFA_ADDRESS));
         match (local, address) {
             (Some(local), Some(peer)) if peer != local => Ok((local, Some(peer))),
@@ -86,6 +86,14 @@ impl<'a> Wanted<'a> {
             (None, _) if self.v6 => Err(RequestError::errno(EINVAL)),
             (None, _) => Err(RequestError::new(EINVAL, "ipv4: Local address is not supplied")),
         }
+    }
+
+    fn check_length(&self) -> Result<(), RequestError> {
+        if self.prefix_len > if self.v6 { 128 } else { 32 } {
+            let texts = ["ipv4: Invalid prefix length", "ipv6: Invalid prefix length"];
+            return Err(RequestError::new(EINVAL, text(self.v6, texts)));
+        }
+        Ok(())
     }
 
     fn link<'r>(&self, router: &'r Router) -> Result<&'r Link, RequestError> {
@@ -146,12 +154,9 @@ impl<'a> Wanted<'a> {
 
 /// `RTM_NEWADDR`. Linux: `inet_rtm_newaddr`, `inet6_rtm_newaddr`.
 pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
+    let wanted = Wanted::parse(request, Validate::Liberal)?;
     wanted.addresses()?;
-    if wanted.prefix_len > if wanted.v6 { 128 } else { 32 } {
-        let texts = ["ipv4: Invalid prefix length", "ipv6: Invalid prefix length"];
-        return Err(RequestError::new(EINVAL, text(wanted.v6, texts)));
-    }
+    wanted.check_length()?;
     let link = wanted.link(router)?;
     wanted.check_lifetime()?;
     let mut address = wanted.build(router, link)?;
@@ -209,9 +214,16 @@ fn check6(link: &Link, address: IpAddr) -> Result<(), RequestError> {
 
 /// `RTM_DELADDR`. Linux: `inet_rtm_deladdr`, `inet6_rtm_deladdr`.
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
-    let link = wanted.link(router)?.index;
+    let wanted = Wanted::parse(request, Validate::Liberal)?;
     let local = if wanted.v6 { Some(wanted.addresses()?.0) } else { wanted.address(libc::IFA_LOCAL) };
+    if wanted.v6 {
+        wanted.check_length()?;
+    }
+    let link = wanted.link(router)?;
+    if wanted.v6 && !link.ipv6() {
+        return Err(RequestError::new(ENXIO, "ipv6: IPv6 is disabled on this device"));
+    }
+    let link = link.index;
     let label = wanted.attributes.get(libc::IFA_LABEL).map(|label| label.text()).filter(|_| !wanted.v6);
     let address = wanted.address(libc::IFA_ADDRESS).filter(|_| !wanted.v6);
     let matches = |own: &Address| {

@@ -14,6 +14,7 @@ mod left_to_kernel;
 mod links_and_addresses;
 mod mirror;
 mod neighbours;
+mod questions;
 mod recorded_requests;
 mod recorded_routes;
 mod samples;
