@@ -63,14 +63,6 @@ pub(crate) fn refresh_routes(router: &mut Router, cause: Cause, index: u32) {
     router.addresses.on(index).routes = wanted;
 }
 
-/// The connected routes that a link outside all VRFs has in the main table.
-pub(crate) fn main_routes(router: &Router, index: u32) -> BTreeSet<KernelRoute> {
-    let Some(link) = router.links.get(index) else { return BTreeSet::new() };
-    let mut routes = routes_in(router, link, None);
-    routes.retain(|route| route.table == u32::from(RT_TABLE_MAIN));
-    routes
-}
-
 fn wanted_routes(router: &Router, link: &Link) -> BTreeSet<KernelRoute> {
     routes_in(router, link, router.links.vrf_of(link.index).and_then(Link::vrf_table))
 }
@@ -97,8 +89,10 @@ fn routes_in(router: &Router, link: &Link, vrf: Option<u32>) -> BTreeSet<KernelR
 }
 
 /// The connected routes that a link outside all VRFs has in the main table.
-pub(crate) fn connected_of(router: &Router, link: u32) -> Vec<(Place, Info)> {
-    main_routes(router, link).iter().map(kernel_route).collect()
+pub(crate) fn connected_of(router: &Router, index: u32) -> Vec<(Place, Info)> {
+    let Some(link) = router.links.get(index) else { return Vec::new() };
+    let routes = routes_in(router, link, None);
+    routes.iter().filter(|route| route.table == u32::from(RT_TABLE_MAIN)).map(kernel_route).collect()
 }
 
 /// Adds a route of protocol `kernel`.

@@ -14,11 +14,13 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE}
 use underpass_netlink::{Encap, RequestError};
 
 use super::compile::discard_compiled;
-use super::encode::write_key;
+use super::encode::{notify_route, write_key};
 use super::info::{Hop, Info, InfoId, NextHops, Tunnel};
+use super::lookup::together;
 use super::recompile::{publish_place, recompile_programs, table_made};
 use super::table::{Family, Ids, Place, Table};
 use crate::Router;
+use crate::events::Cause;
 
 /// The same route but for the counters of its SIDs.
 pub(crate) fn same(a: &Info, b: &Info) -> bool {
@@ -131,20 +133,8 @@ pub(crate) fn add6(
     Ok((id, said))
 }
 
-/// Those of the routes to a prefix that share its packets with one of them, itself included: of IPv6 all of its metric
-/// that spread, whether the router's own or the kernel's.
-pub(crate) fn together(router: &Router, family: Family, ids: &[InfoId], id: InfoId) -> Ids {
-    let info = router.routes.infos.get(id);
-    let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
-        return Ids::from_slice(&[id]);
-    };
-    let with = |id: &&InfoId| {
-        router.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
-    };
-    ids.iter().filter(with).copied().collect()
-}
-
-/// Those of them that requests name and answers show as one route: the kernel's are none of the router's own.
+/// The routes that requests name and answers show as one with this: of those that share its packets, the router's own or the
+/// kernel's, as it is.
 pub(crate) fn siblings(router: &Router, key: Place, id: InfoId) -> Ids {
     let own = |id: InfoId| router.routes.infos.get(id).is_some_and(|info| info.own());
     let mut siblings = together(router, key.0, &ids_at(router, key), id);
@@ -177,6 +167,23 @@ pub(crate) fn put_route(
         release(router, key, old);
     }
     id
+}
+
+/// Takes the routes of a place that are `gone` out of its table, the last one first; `told`: listeners hear of each.
+pub(crate) fn take_routes(
+    router: &mut Router,
+    cause: Cause,
+    place: Place,
+    told: bool,
+    gone: impl Fn(&InfoId) -> bool,
+) {
+    let ids = ids_at(router, place);
+    for (position, id) in ids.iter().enumerate().rev().filter(|(_, id)| gone(id)) {
+        if told {
+            notify_route(router, cause, RTM_DELROUTE, 0, place, &[*id]);
+        }
+        take_route(router, place, position);
+    }
 }
 
 /// Takes a route out of its table and publishes that.

@@ -10,9 +10,22 @@ use super::compiled::RouteLimits;
 use super::encode::found_hop;
 use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
-use super::table::{Family, Prefix, bits};
+use super::table::{Family, Ids, Prefix, bits};
 use crate::Router;
 use crate::address::source::{source4, source6};
+
+/// Those of the routes to a prefix that share its packets with one of them, itself included: of IPv6 all of its metric
+/// that spread, whether the router's own or the kernel's.
+pub(crate) fn together(router: &Router, family: Family, ids: &[InfoId], id: InfoId) -> Ids {
+    let info = router.routes.infos.get(id);
+    let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
+        return Ids::from_slice(&[id]);
+    };
+    let with = |id: &&InfoId| {
+        router.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
+    };
+    ids.iter().filter(with).copied().collect()
+}
 
 /// What a look-up found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,22 +1,15 @@
 //! Which requests are about routes and next-hop objects of the router's own, where there is a kernel beside
 //! it, and what follows in the kernel when they take the place of its own.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "places in lists of the model, found in the same step and not read from a request"
-)]
-
-use libc::RTM_DELROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_netlink::{Encap, Message, RequestError};
 
-use super::change::{ids_at, take_route};
+use super::change::{ids_at, take_routes};
 use super::config::{Config, HopConfig, makes_encap};
-use super::encode::notify_route;
 use super::info::InfoId;
 use super::mirror::{replaced_by_vrf, reported_infos};
 use super::request::{match4, match6};
-use super::table::{Family, Place};
+use super::table::{Family, Ids, Place};
 use crate::{Request, Router};
 
 /// IPv6: what a route without a metric has.
@@ -123,14 +116,10 @@ pub(crate) fn replaces_own(
     router.pass_on(&mut message)?;
     let place = (family, config.table, config.prefix);
     let metric = if family == Family::V6 && config.metric == 0 { METRIC_USER6 } else { config.metric };
-    let ids = ids_at(router, place);
-    for position in (0..ids.len()).rev() {
-        let info = router.routes.infos.get(ids[position]);
-        if info.is_some_and(|info| info.own() && info.metric == metric) {
-            notify_route(router, request.into(), RTM_DELROUTE, 0, place, &[ids[position]]);
-            take_route(router, place, position);
-        }
-    }
+    let replaced =
+        |id: &InfoId| router.routes.infos.get(*id).is_some_and(|info| info.own() && info.metric == metric);
+    let gone: Ids = ids_at(router, place).into_iter().filter(replaced).collect();
+    take_routes(router, request.into(), place, true, |id| gone.contains(id));
     Ok(true)
 }
 

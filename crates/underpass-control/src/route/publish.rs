@@ -14,12 +14,11 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, Lookup, LookupId, RuleAction};
 
-use super::change::together;
 use super::compile::{action_of, discard_action, neighbour_action};
 use super::config::RT_TABLE_MAIN;
 use super::egress::{self, egress_of, on_link};
 use super::info::{InfoId, Origin};
-use super::lookup::{type_error, ways_of};
+use super::lookup::{together, type_error, ways_of};
 use super::next_hop::handing_over;
 use super::rule::{self, Rule};
 use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes};
@@ -83,26 +82,34 @@ pub(super) fn compile_lookup(router: &mut Router, scope: Scope) -> Lookup {
             let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
             return Lookup { rules6: [rule].into(), ..Lookup::default() };
         }
-        let one = |router: &mut Router, family| [fib_of(router, family, &[table], (None, None))];
-        let fibs4 = one(router, Family::V4).into_iter().filter_map(fib4).collect();
-        let fibs6 = one(router, Family::V6).into_iter().filter_map(fib6).collect();
-        return Lookup { fibs4, fibs6, ..Lookup::default() };
+        return of_fibs(
+            &[Family::V4, Family::V6].map(|family| fib_of(router, family, &[table], (None, None))),
+        );
     }
     let Some((links, vrf)) = scope.of_rules(router) else { return Lookup::default() };
     let own = Some(own_lookup(router, vrf));
     let egress = egress_of(router, scope);
-    if let Scope::Out { family, .. } = scope {
-        let (rules, fibs) = compile_rules(router, family, links, vrf, egress);
-        let (fibs4, fibs6) = (fibs.iter().copied().filter_map(fib4), fibs.iter().copied().filter_map(fib6));
-        let (rules4, rules6) = if family == Family::V4 { (rules, Vec::new()) } else { (Vec::new(), rules) };
-        let (fibs4, fibs6) = (fibs4.collect(), fibs6.collect());
-        return Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own };
+    let families = match scope {
+        Scope::Out { family, .. } => vec![family],
+        _ => vec![Family::V4, Family::V6],
+    };
+    let (mut rules4, mut rules6, mut fibs) = (Vec::new(), Vec::new(), Vec::new());
+    for family in families {
+        let (rules, of_family) = compile_rules(router, family, links, vrf, egress);
+        match family {
+            Family::V4 => rules4 = rules,
+            Family::V6 => rules6 = rules,
+        }
+        fibs.extend(of_family);
     }
-    let (rules4, fibs) = compile_rules(router, Family::V4, links, vrf, egress);
-    let fibs4 = fibs.into_iter().filter_map(fib4).collect();
-    let (rules6, fibs) = compile_rules(router, Family::V6, links, vrf, egress);
-    let fibs6 = fibs.into_iter().filter_map(fib6).collect();
-    Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
+    Lookup { rules4: rules4.into(), rules6: rules6.into(), own, ..of_fibs(&fibs) }
+}
+
+/// The look-up in these tables, one after the other, without rules.
+fn of_fibs(fibs: &[FibId]) -> Lookup {
+    let fibs = fibs.iter().copied();
+    let (fibs4, fibs6) = (fibs.clone().filter_map(fib4), fibs.filter_map(fib6));
+    Lookup { fibs4: fibs4.collect(), fibs6: fibs6.collect(), ..Lookup::default() }
 }
 
 /// The rules with selectors that a packet of these links meets, and the tables that it is looked up in after them.

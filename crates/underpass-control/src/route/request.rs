@@ -13,7 +13,7 @@ use underpass_netlink::RequestError;
 
 use super::change::{
     add6, displace, duplicate6, ids_at, put_route, refuses6, same, siblings, table_mut, take_route,
-    with_counters,
+    take_routes, with_counters,
 };
 use super::check::{Owner, check_argument, check_hop4, check_hop6, check_tunnel};
 use super::config::{
@@ -455,9 +455,7 @@ fn delete6_one(
         _ => Ids::from_slice(&[ids[position]]),
     };
     notify_route(router, cause, libc::RTM_DELROUTE, 0, key, &gone);
-    for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-        take_route(router, key, position);
-    }
+    take_routes(router, cause, key, false, |id| gone.contains(id));
     Ok(())
 }
 

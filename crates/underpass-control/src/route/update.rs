@@ -1,17 +1,12 @@
 //! Dependency updates: routes that come and go with links and addresses. Linux: `fib_sync_down_dev`, `fib_sync_up`,
 //! `fib6_ifdown`.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "places in lists of the model, found in the same step and not read from a request"
-)]
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_EXCL};
 
-use super::change::{add6, ids_at, put_route, siblings, table_mut, take_route};
+use super::change::{add6, ids_at, put_route, siblings, table_mut, take_route, take_routes};
 use super::config::RT_TABLE_LOCAL;
 use super::encode::notify_route;
 use super::info::{Hop, Info, InfoId, NextHops};
@@ -53,7 +48,7 @@ pub(crate) fn remove_info(router: &mut Router, cause: Cause, place: Place, info:
     }
 }
 
-/// The places of routes that `wanted` takes.
+/// The places of routes that `wanted` takes, each with all of these routes, wherever they are.
 fn places(router: &Router, wanted: impl Fn(&Info) -> bool) -> Vec<(Place, BTreeSet<InfoId>)> {
     let ids: BTreeSet<InfoId> =
         router.routes.infos.iter().filter(|(_, info)| wanted(info)).map(|(id, _)| id).collect();
@@ -77,13 +72,8 @@ pub(crate) fn places_of(router: &Router, wanted: impl Fn(&Info) -> bool) -> Vec<
 /// Removes the routes that `wanted` takes. IPv4 tells nobody when the cause is a link.
 pub(crate) fn remove_where(router: &mut Router, cause: Cause, tell4: bool, wanted: impl Fn(&Info) -> bool) {
     for (place, gone) in places(router, wanted) {
-        let ids = ids_at(router, place);
-        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-            if tell4 || place.0 == Family::V6 {
-                notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
-            }
-            take_route(router, place, position);
-        }
+        let told = tell4 || place.0 == Family::V6;
+        take_routes(router, cause, place, told, |id| gone.contains(id));
     }
 }
 
@@ -169,10 +159,7 @@ pub(crate) fn flush_routes4_of(router: &mut Router, link: u32) {
     let lost = |hop: &Hop| hop.oif == link || hop.dead;
     let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link) && info.hops().iter().all(lost);
     for (place, gone) in places(router, by).into_iter().filter(|(place, _)| place.0 == Family::V4) {
-        let ids = ids_at(router, place);
-        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-            take_route(router, place, position);
-        }
+        take_routes(router, Cause::default(), place, false, |id| gone.contains(id));
     }
     // Only routes of IPv4 have several ways.
     change_infos(router, |info| {
@@ -190,11 +177,7 @@ pub(crate) fn flush_routes4_of(router: &mut Router, link: u32) {
 pub(crate) fn flush_routes6_of(router: &mut Router, cause: Cause, link: u32) {
     let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link);
     for (place, gone) in places(router, by).into_iter().filter(|(place, _)| place.0 == Family::V6) {
-        let ids = ids_at(router, place);
-        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-            notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
-            take_route(router, place, position);
-        }
+        take_routes(router, cause, place, true, |id| gone.contains(id));
     }
 }
 
@@ -243,11 +226,7 @@ pub(crate) fn flush_routes_from(router: &mut Router, cause: Cause, address: IpAd
                 if !own {
                     continue;
                 }
-                let ids = ids_at(router, place);
-                for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-                    notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
-                    take_route(router, place, position);
-                }
+                take_routes(router, cause, place, true, |id| gone.contains(id));
             }
         }
         IpAddr::V6(_) => change_infos(router, |info| {
