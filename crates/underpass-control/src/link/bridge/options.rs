@@ -8,7 +8,7 @@ use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Valida
 use super::super::Link;
 use super::super::publish::publish_link;
 use super::query::{PVID, RANGE_BEGIN, RANGE_END, UNTAGGED, notify_port};
-use super::request::vlans;
+use super::request::{change_vlans, vlans};
 use super::vlans::{Options, Vlans};
 use super::{fdb, follow};
 use crate::dump::{Chunk, Dump, More, Outcome};
@@ -174,13 +174,17 @@ fn apply(
     let bridge = old.master.filter(|_| old.bridge_port.is_some());
     let mut link = old.clone();
     let mut gone = Vec::new();
+    let change = |link: &mut Link| {
+        let ids = requested.first..=requested.last;
+        vlans(link).map(|vlans| change_vlans(vlans, ids, requested.flags, deletes)).unwrap_or_default()
+    };
     if deletes || requested.flags & ONLY_OPTIONS == 0 {
-        gone = change_vlans(&mut link, requested, deletes);
+        gone = change(&mut link);
         let master =
             bridge.filter(|_| requested.flags & MASTER != 0).and_then(|bridge| router.links.get(bridge));
         if let Some(old) = master.cloned() {
             let mut link = old.clone();
-            change_vlans(&mut link, requested, deletes);
+            change(&mut link);
             put(router, cause, &old, link);
         }
     }
@@ -203,21 +207,6 @@ fn apply(
 /// The VLANs of a bridge or a port, and their tags.
 fn ids_of(link: &Link) -> impl Iterator<Item = (u16, bool, bool)> {
     link.bridge_vlans().into_iter().flat_map(Vlans::iter)
-}
-
-/// Adds the VLANs to a bridge or a port, or deletes them; those that are gone.
-fn change_vlans(link: &mut Link, requested: &Requested<'_>, deletes: bool) -> Vec<u16> {
-    let mut gone = Vec::new();
-    let Some(vlans) = vlans(link) else { return gone };
-    for id in requested.first..=requested.last {
-        if !deletes {
-            vlans.add(id, requested.flags & PVID != 0, requested.flags & UNTAGGED != 0);
-        } else if vlans.has(id) {
-            vlans.remove(id);
-            gone.push(id);
-        }
-    }
-    gone
 }
 
 /// Those before the first for which it cannot be done have them then. Linux: `br_vlan_process_options`.

@@ -57,10 +57,12 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         (changed, flush) = (link, asked.stations);
     }
     let said = of_family.map_or(Ok(Vec::new()), |of_family| read(&of_family))?;
-    let gone = match vlans(&mut changed) {
-        Some(vlans) => apply(vlans, &said, deletes),
-        None => Vec::new(),
-    };
+    let mut gone = Vec::new();
+    if let Some(vlans) = vlans(&mut changed) {
+        for Said { ids, flags } in said {
+            gone.extend(change_vlans(vlans, ids, flags, deletes));
+        }
+    }
     let cause = Cause::from(request);
     if flush {
         fdb::flush(router, cause, &changed);
@@ -82,19 +84,19 @@ pub(super) fn vlans(link: &mut Link) -> Option<&mut Vlans> {
     }
 }
 
-/// Adds the VLANs that are said, or deletes them. Those that are gone.
-fn apply(vlans: &mut Vlans, said: &[Said], deletes: bool) -> Vec<u16> {
-    let mut gone = Vec::new();
-    for Said { ids, flags } in said {
-        for id in ids.clone() {
-            if !deletes {
-                vlans.add(id, flags & PVID != 0, flags & UNTAGGED != 0);
-            } else if vlans.has(id) {
-                vlans.remove(id);
-                gone.push(id);
-            }
-        }
+/// Adds VLANs with these flags, or deletes them; those that are gone.
+pub(super) fn change_vlans(
+    vlans: &mut Vlans,
+    ids: RangeInclusive<u16>,
+    flags: u16,
+    deletes: bool,
+) -> Vec<u16> {
+    if !deletes {
+        ids.for_each(|id| vlans.add(id, flags & PVID != 0, flags & UNTAGGED != 0));
+        return Vec::new();
     }
+    let gone: Vec<u16> = ids.filter(|id| vlans.has(*id)).collect();
+    gone.iter().for_each(|id| vlans.remove(*id));
     gone
 }
 
