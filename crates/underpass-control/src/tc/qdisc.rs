@@ -28,7 +28,7 @@ enum Named<'a> {
     Own(&'a Qdisc),
     /// One of handle 0, which the link or a class has by itself.
     Default,
-    /// None.
+    /// Nothing: a class that has none, or a hook that no request has named yet.
     Nothing,
 }
 
@@ -47,16 +47,14 @@ impl<'a> Wanted<'a> {
         Ok(Self { header, attributes, link })
     }
 
-    /// Refuses a kind other than that of the qdisc that is there.
-    fn same_kind(&self, kind: &str) -> Result<(), RequestError> {
-        match self.attributes.get(TCA_KIND) {
-            Some(wanted) if wanted.text() != kind => Err(RequestError::new(EINVAL, "Invalid qdisc name")),
-            _ => Ok(()),
-        }
+    /// Whether it names a kind other than that of the qdisc that is there.
+    fn other_kind(&self, kind: &str) -> bool {
+        self.attributes.get(TCA_KIND).is_some_and(|wanted| wanted.text() != kind)
     }
 
-    fn other_kind(&self, kind: &str) -> bool {
-        self.same_kind(kind).is_err()
+    /// Refuses that.
+    fn same_kind(&self, kind: &str) -> Result<(), RequestError> {
+        if self.other_kind(kind) { Err(RequestError::new(EINVAL, "Invalid qdisc name")) } else { Ok(()) }
     }
 }
 
@@ -95,24 +93,25 @@ fn named_top(router: &Router, link: u32, parent: u32) -> Named<'_> {
 /// `RTM_NEWQDISC`.
 pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
+    // Also by a request that is refused then. Linux: `dev_ingress_queue_create`.
     if wanted.header.parent == tc::INGRESS {
         router.tc.links.entry(wanted.header.link).or_default().hooked = true;
     }
-    match place(router, request, &wanted)? {
-        Place::Change(handle) => change(router, request, &wanted, handle),
-        Place::Create => create(router, request, &wanted),
+    match operation(router, request, &wanted)? {
+        Operation::Change(handle) => change(router, request, &wanted, handle),
+        Operation::Create => create(router, request, &wanted),
     }
 }
 
 /// What becomes of a request.
-enum Place {
+enum Operation {
     /// The qdisc of this handle is changed.
     Change(u32),
     /// One is made.
     Create,
 }
 
-fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Place, RequestError> {
+fn operation(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Operation, RequestError> {
     let Header { link, handle, parent, .. } = wanted.header;
     if parent == 0 {
         if handle == 0 {
@@ -135,7 +134,7 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         let create = request.create() && (request.replace() || request.exclusive());
         let none = !request.create() && !request.replace() && !request.exclusive();
         let replaced = handle == 0 && wanted.other_kind(qdisc.kind.name()) && (create || none);
-        return if replaced { Ok(Place::Create) } else { changeable(request, wanted, Some(qdisc)) };
+        return if replaced { Ok(Operation::Create) } else { changeable(request, wanted, Some(qdisc)) };
     }
     if handle == 0 {
         return may_create(request);
@@ -158,25 +157,25 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         return Err(RequestError::new(EINVAL, "Cannot regraft ingress or clsact Qdiscs"));
     }
     // It would be where it is already.
-    Ok(Place::Change(handle))
+    Ok(Operation::Change(handle))
 }
 
 fn changeable(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
     qdisc: Option<&Qdisc>,
-) -> Result<Place, RequestError> {
+) -> Result<Operation, RequestError> {
     let qdisc = qdisc.ok_or(RequestError::new(ENOENT, "Specified qdisc not found"))?;
     if request.exclusive() {
         return Err(RequestError::new(EEXIST, "Exclusivity flag on, cannot modify"));
     }
     wanted.same_kind(qdisc.kind.name())?;
-    Ok(Place::Change(qdisc.handle))
+    Ok(Operation::Change(qdisc.handle))
 }
 
-fn may_create(request: &Request<'_>) -> Result<Place, RequestError> {
+fn may_create(request: &Request<'_>) -> Result<Operation, RequestError> {
     let text = "Qdisc not found. To create specify NLM_F_CREATE flag";
-    if request.create() { Ok(Place::Create) } else { Err(RequestError::new(ENOENT, text)) }
+    if request.create() { Ok(Operation::Create) } else { Err(RequestError::new(ENOENT, text)) }
 }
 
 /// Refuses what this router does not do with any qdisc.
