@@ -146,7 +146,7 @@ impl Events {
     }
 }
 
-/// Highest number of a group that can be joined.
+/// Refuses a group that cannot be joined.
 pub(crate) fn check_group(group: u32) -> Result<(), RequestError> {
     if group == 0 || group as usize >= GROUPS { Err(RequestError::errno(libc::EINVAL)) } else { Ok(()) }
 }

@@ -241,7 +241,7 @@ pub(crate) struct Flow {
     pub destination_port: u16,
     /// IPv4: routes of a wider scope are passed over.
     pub scope: u8,
-    /// IPv4: routes whose link is down are passed over.
+    /// The table of the VRF that the packet is of: where rules with `l3mdev` look up.
     pub l3mdev: Option<u32>,
     /// IPv6: packets may also leave by another link than `oif`, which is preferred among the best routes.
     pub prefers: bool,

@@ -146,7 +146,7 @@ pub(super) fn change_matchall(router: &mut Router, change: &Change<'_>) -> Resul
     Ok(handle)
 }
 
-/// The filter of a handle is deleted: with it goes the priority.
+/// Writes the filter of a priority, which has one alone.
 pub(super) fn write_matchall(
     router: &Router,
     reply: &mut Reply<'_>,
