@@ -1062,6 +1062,15 @@ Case(
         )
     ],
 )
+
+
+def asks_time(size):
+    """A request for a timestamp of so many bytes."""
+    message = bytearray(struct.pack("!BBHHH3I", 13, 0, 0, 7, 9, 1, 2, 3).ljust(size, b"x")[:size])
+    message[2:4] = struct.pack("!H", checksum(bytes(message)))
+    return Raw(bytes(message))
+
+
 Case(
     "ip/ipv4-timestamp",
     "Requests for a timestamp: RFC 792.",
@@ -1072,6 +1081,11 @@ Case(
         ("to the other port", ether(ip4("198.51.100.1") / ICMP(type=13, id=7, seq=10, **{**TIMES, "ts_ori": 0x01020304}))),
         ("a wrong checksum", ether(ip4("192.0.2.1") / ICMP(type=13, id=7, seq=9, chksum=0x1234, **TIMES))),
         ("too short", ether(ip4("192.0.2.1", proto=1) / Raw(bytes.fromhex("0d00f2ff00000000")))),
+        *[
+            (f"{n} bytes, {label}", ether(ip4("192.0.2.1", proto=1, **more) / asks_time(n)))
+            for n in (*range(8, 21), 32)
+            for label, more in [("as it is", {}), ("with an option", {"options": OPTIONS})]
+        ],
         ("a reply", ether(ip4("192.0.2.1") / ICMP(type=14, id=7, seq=9, **TIMES))),
         ("for a group", ether(ip4("224.0.0.1") / ICMP(type=13, id=7, seq=9, **TIMES), dst="01:00:5e:00:00:01")),
         ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2, **TIMES))),

@@ -32,8 +32,9 @@ use crate::worker::view::{OUTSIDE, View};
 const IGMP: u8 = 2;
 
 const UDP_LEN: usize = 8;
-/// Bytes of a timestamp message, RFC 792.
+/// Bytes of a timestamp message, RFC 792, and the fewest of a request: Linux's `icmp_timestamp` asks for the first time alone.
 const TIMESTAMP_LEN: usize = ICMP_LEN + 12;
+const TIMESTAMP_REQUEST_LEN: usize = ICMP_LEN + 4;
 
 /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
 pub(crate) fn deliver<const COUNT: bool, T: Trace>(
@@ -191,12 +192,13 @@ fn deliver4<const COUNT: bool, T: Trace>(
         }
         protocol::ICMP => match payload {
             [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => echo_reply4(path, view, meta, trace),
-            [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_LEN => {
-                // What is behind the times is not answered.
-                let (end, len) = (header.header_len() + TIMESTAMP_LEN, meta.packet.len());
+            [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_REQUEST_LEN => {
+                // The reply has all three times and nothing behind them, however long the request is.
+                let end = header.header_len() + TIMESTAMP_LEN;
+                meta.packet.lengthen(end.saturating_sub(meta.packet.len())).ok()?;
+                meta.packet.truncate(end);
                 let (header, _) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
                 header.total_length = (end as u16).into();
-                meta.packet.truncate(end.min(len));
                 echo_reply4(path, view, meta, trace)
             }
             _ => {
