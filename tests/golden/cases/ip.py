@@ -1101,3 +1101,66 @@ Case(
         for to, dst in [("broadcast", "ff:ff:ff:ff:ff:ff"), ("group", "33:33:00:00:00:01"), ("the port", P0)]
     ],
 )
+
+
+def part(number, nh, inner, offset=0, more=1, before=b"", named=44):
+    """A fragment for the router of `inner`, which `nh` names. `before` its fragment header, and `named` what is first."""
+    return ip6("2001:db8:1::1", nh=named) / Raw(before + struct.pack("!BBHI", nh, 0, offset << 3 | more, number) + inner)
+
+
+OPTION_HEADERS = {
+    "hop-by-hop options": (0, bytes([44, 0, 1, 4, 0, 0, 0, 0])),
+    "destination options": (60, bytes([44, 0, 1, 4, 0, 0, 0, 0])),
+    "an SRH that is used up": (43, bytes([44, 2, 4, 0, 0, 0, 0, 0]) + bytes.fromhex("20010db8000600000000000000000006")),
+}
+first = [
+    *[
+        (f"{name}, {n} bytes", (nh, bytes(n)))
+        for name, nh, sizes in [
+            ("TCP", 6, (0, 8, 16, 24)),
+            ("UDP", 17, (0, 8)),
+            ("ICMPv6", 58, (0, 8)),
+            ("SCTP", 132, (0, 8)),
+            ("UDP-Lite", 136, (0, 8)),
+            ("no next header", 59, (0, 8)),
+            ("an unknown protocol", 253, (0, 8)),
+            ("IPv6", 41, (0, 8, 40)),
+        ]
+        for n in sizes
+    ],
+    ("TCP, 9 bytes", (6, bytes(9))),
+    ("TCP, 23 bytes", (6, bytes(23))),
+    ("ICMPv6, an error", (58, bytes([1, 0, 0, 0]) + bytes(4))),
+    *[(f"destination options, TCP, {n} bytes", (60, bytes([6, 0, 1, 4, 0, 0, 0, 0]) + bytes(n))) for n in (0, 8, 16, 24)],
+    ("destination options that are cut off", (60, bytes([6, 1, 1, 4, 0, 0, 0, 0]))),
+    ("destination options of 0 bytes", (60, b"")),
+    ("hop-by-hop options that are cut off", (0, bytes([6, 1, 1, 4, 0, 0, 0, 0]))),
+    ("a routing header that is cut off", (43, bytes([6, 2, 4, 0, 0, 0, 0, 0]))),
+    ("authentication that is cut off", (51, bytes([6, 4, 0, 0, 0, 0, 0, 0]))),
+    ("authentication, TCP, 8 bytes", (51, bytes([6, 4, 0, 0]) + bytes(20 + 8))),
+    ("a fragment header, TCP, 8 bytes", (44, bytes([6, 0, 0, 1, 0, 0, 0, 7]) + bytes(8))),
+    ("a fragment header that is not of the first, TCP, 8 bytes", (44, bytes([6, 0, 0, 9, 0, 0, 0, 7]) + bytes(8))),
+]
+first = [(label, part(n, nh, inner)) for n, (label, (nh, inner)) in enumerate(first)]
+Case(
+    "ip/ipv6-first-fragments",
+    "First fragments for the router without all headers: RFC 8200 section 4.5.",
+    BASE,
+    [(label, ether(p)) for label, p in first]
+    + [
+        (f"behind {name}: TCP, {n} bytes, at {offset}{', the last' if not more else ''}", ether(part(100 + n, 6, bytes(n), offset, more, before, named)))
+        for name, (named, before) in OPTION_HEADERS.items()
+        for n, offset, more in [(8, 0, 1), (24, 0, 1), (8, 3, 1), (24, 4, 1), (8, 7, 0), (8, 8191, 1)]
+    ]
+    + [
+        ("behind an option that is told of: TCP, 8 bytes", ether(part(200, 6, bytes(8), before=bytes([44, 0, 0x9E, 4, 0, 0, 0, 0]), named=60))),
+        ("at 3: TCP, 8 bytes", ether(part(201, 6, bytes(8), 3))),
+        ("the whole: TCP, 8 bytes", ether(part(202, 6, bytes(8), more=0))),
+        ("again, after others of the same packet: TCP, 8 bytes", ether(part(201, 6, bytes(8)))),
+        ("to a group", ether(ip6("ff02::1", nh=44) / fragment(6, Raw(bytes(8))), dst="33:33:00:00:00:01")),
+        ("in a frame for all", ether(first[1][1], dst="ff:ff:ff:ff:ff:ff")),
+        ("to the other port", ether(ip6("2001:db8:2::1", nh=44) / fragment(6, Raw(bytes(8))))),
+        ("to another router", ether(ip6(nh=44) / fragment(6, Raw(bytes(8))))),
+    ],
+    remembers=True,
+)

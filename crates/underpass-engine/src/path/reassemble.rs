@@ -8,6 +8,7 @@ use underpass_packet::{FromBytes, ipv4};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::offload;
+use crate::path::options::Problem;
 use crate::path::reassembly::{Fragment, MEMORY, PACKETS, PATIENCE4, PATIENCE6, Partial};
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
@@ -51,11 +52,8 @@ pub(crate) fn reassemble<const COUNT: bool, T: Trace>(
         if refused.all || known.is_none() {
             path.reassembly.take(at);
         }
-        return Some(match refused.pointer {
-            Some(pointer) => {
-                meta.extra.argument = pointer as u32;
-                Verdict::error(refused.reason, IcmpError::Header)
-            }
+        return Some(match refused.error {
+            Some((error, pointer)) => Problem::notify(refused.reason, error, pointer).refuse(meta),
             None => Verdict::drop(refused.reason),
         });
     }

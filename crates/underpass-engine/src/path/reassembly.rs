@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use underpass_packet::ipv6_ext::{Extensions, Kind};
+use underpass_packet::ipv6_ext::{Extensions, Kind, Upper};
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::tables::{LinkId, LookupId};
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::ExtraMeta;
 
 /// Packets that are waited for at a time; the oldest makes room for one more.
@@ -84,17 +85,17 @@ pub(crate) struct Refused {
     pub(crate) reason: DropReason,
     /// Whether all that has come of its packet goes too.
     pub(crate) all: bool,
-    /// What of an IPv6 packet is wrong, as its sender is to hear.
-    pub(crate) pointer: Option<usize>,
+    /// What the sender of an IPv6 packet is to hear, and which byte is wrong.
+    pub(crate) error: Option<(IcmpError, usize)>,
 }
 
 impl Refused {
     const fn with_all(reason: DropReason) -> Self {
-        Self { reason, all: true, pointer: None }
+        Self { reason, all: true, error: None }
     }
 
-    pub(crate) const fn alone(reason: DropReason, pointer: Option<usize>) -> Self {
-        Self { reason, all: false, pointer }
+    pub(crate) const fn alone(reason: DropReason, error: Option<(IcmpError, usize)>) -> Self {
+        Self { reason, all: false, error }
     }
 }
 
@@ -190,14 +191,17 @@ impl Partial {
         let mut payload = bytes.get(fragment.payload.clone()).unwrap_or_default();
         let mut end = offset + payload.len();
         if let Some((at, _)) = fragment.header {
-            if end > LONGEST {
-                return Err(Refused::alone(DropReason::FragmentMalformed, Some(at + 2)));
-            }
-            if fragment.more && end & 7 != 0 {
-                return Err(Refused::alone(DropReason::FragmentMalformed, Some(PAYLOAD_LENGTH)));
-            }
-            if offset == 0 && !has_upper_header(bytes) {
-                return Err(Refused::alone(DropReason::FragmentMalformed, None));
+            let error = if offset == 0 && lacks_headers(bytes) {
+                Some((IcmpError::HeaderChain, 0))
+            } else if end > LONGEST {
+                Some((IcmpError::Header, at + 2))
+            } else if fragment.more && end & 7 != 0 {
+                Some((IcmpError::Header, PAYLOAD_LENGTH))
+            } else {
+                None
+            };
+            if error.is_some() {
+                return Err(Refused::alone(DropReason::FragmentMalformed, error));
             }
         }
         if fragment.more {
@@ -313,17 +317,27 @@ impl Partial {
     }
 }
 
-/// RFC 8200 section 4.5: a first fragment has all headers, that of the upper layer too.
-fn has_upper_header(packet: &[u8]) -> bool {
-    let upper = ipv6::View::parse(packet).ok().and_then(|view| Extensions::new(&view).upper().ok());
-    upper.is_some_and(|upper| {
-        let least = match upper.protocol {
-            protocol::TCP => 20,
-            protocol::UDP | protocol::ICMPV6 => 8,
-            _ => 1,
+/// Whether a first fragment does not have all headers, that of the upper layer too: RFC 8200 section 4.5. Nothing is missing to
+/// Linux (`ipv6frag_thdr_truncated`) where it does not find the start of a header that another one names.
+fn lacks_headers(packet: &[u8]) -> bool {
+    let Ok(view) = ipv6::View::parse(packet) else { return true };
+    let mut walk = Extensions::new(&view);
+    let cut_off = walk.by_ref().any(|extension| extension.is_err());
+    let Upper { protocol, offset, fragment_offset, .. } = walk.ahead();
+    let rest = view.payload.get(offset - ipv6::Header::LEN..).unwrap_or_default();
+    if cut_off {
+        return match Kind::of(protocol) {
+            Some(Kind::Fragment) => matches!(rest, [_, _, 0, 0..8, ..]),
+            _ => rest.len() >= 2,
         };
-        packet.len() >= upper.offset + least
-    })
+    }
+    let least = match protocol {
+        protocol::NO_NEXT_HEADER => 0,
+        protocol::TCP => 20,
+        protocol::UDP | protocol::ICMPV6 => 8,
+        _ => 1,
+    };
+    fragment_offset == 0 && rest.len() < least
 }
 
 impl Reassembly {

@@ -32,13 +32,15 @@ pub(crate) enum IcmpError {
     UpperLayer,
     /// Segments Left of an SRH is beyond its list.
     SegmentsLeft,
+    /// A first fragment does not have all headers.
+    HeaderChain,
     /// Not all fragments came in time. The packet is quoted as with `Port`.
     Reassembly,
 }
 
 impl IcmpError {
     /// Every error, in the order of their numbers.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::HopLimit,
         Self::TooBig,
         Self::NoRoute,
@@ -51,6 +53,7 @@ impl IcmpError {
         Self::Option,
         Self::UpperLayer,
         Self::SegmentsLeft,
+        Self::HeaderChain,
         Self::Reassembly,
     ];
 
@@ -67,6 +70,8 @@ impl IcmpError {
             Self::Header | Self::SegmentsLeft => (4, 0, argument),
             Self::Protocol => (4, 1, argument),
             Self::Option => (4, 2, argument),
+            // RFC 7112 section 5.
+            Self::HeaderChain => (4, 3, 0),
             // RFC 8986 section 10.3: SR Upper-layer Header IcmpError.
             Self::UpperLayer => (4, 4, argument),
             Self::Reassembly => (3, 1, 0),
@@ -93,7 +98,7 @@ impl IcmpError {
             Self::Port => (3, 3, 0),
             Self::Reassembly => (11, 1, 0),
             // RFC 792: the pointer is the first of the four bytes.
-            Self::Header | Self::SegmentsLeft | Self::Option => (12, 0, argument << 24),
+            Self::Header | Self::SegmentsLeft | Self::Option | Self::HeaderChain => (12, 0, argument << 24),
         }
     }
 }
