@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use underpass_control::write_sysctl;
 
 use underpass_daemon::offline::Offline;
-use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::buffer::{HEADROOM, LARGE_SLOT, MARGIN, Pool, PortId, SLOT};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::Reader;
 
@@ -41,6 +41,12 @@ fn root() -> PathBuf {
 
 fn pool() -> Pool {
     Pool::with_slot_size(128, HEADROOM + 4096)
+}
+
+/// The same with slots for packets that are put together from fragments, and for the fragments that are made of them.
+fn pool_for_long() -> Pool {
+    let region = |slot: usize, count: usize| Vec::leak(vec![0; (MARGIN + slot) * count]);
+    Pool::over(region(SLOT, 256), region(LARGE_SLOT, 2))
 }
 
 /// The frames of a capture; none if there is no such file.
@@ -168,7 +174,8 @@ impl Case {
         if let Err(refused) = self.configure(&router) {
             return format!("\n  {refused}");
         }
-        let mut worker: Worker = Worker::new(tables, readers.remove(0), pool());
+        let pool = if self.remembers { pool_for_long() } else { pool() };
+        let mut worker: Worker = Worker::new(tables, readers.remove(0), pool);
         let mut wrong = String::new();
         for (port, (number, frame)) in &self.inputs {
             let frames = [(*port, frame)];
@@ -329,8 +336,8 @@ fn send(
     let mut burst = Burst::new();
     let Some((port, _)) = frames.first() else { return [Vec::new(), Vec::new()] };
     for (_, frame) in frames {
-        let mut packet = worker.pool().take().unwrap();
-        packet.set(HEADROOM, frame).unwrap();
+        let mut packet = worker.pool().take_for(frame.len()).unwrap();
+        packet.bytes_mut().copy_from_slice(frame);
         burst.push(packet);
     }
     worker.process(*port, &mut burst, time, None);

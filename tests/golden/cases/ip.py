@@ -317,9 +317,10 @@ def fragments(packet, mtu):
             n = options[at + 1]
         later += options[at : at + n] if options[at] & 0x80 or options[at] <= 1 else b"\x01" * n
         at += n
-    step, out, offset = (mtu - size) & ~7, [], 0
+    room, out, offset = mtu - size, [], 0
     while offset < len(body):
-        part = body[offset : offset + step]
+        # The last one is no multiple of 8.
+        part = body[offset:] if len(body) - offset <= room else body[offset : offset + (room & ~7)]
         more = offset + len(part) < len(body) or bool(packet.flags & 1)
         header = IP(bytes(whole[:20] + (later if offset and not packet.frag else options))[:size])
         header.len, header.frag, header.flags = size + len(part), packet.frag + offset // 8, int(more)
@@ -336,6 +337,8 @@ packets = [
     ("an exact multiple", ip4() / Raw(bytes(552 * 2))),
     ("1 byte too many", ip4() / udp(549)),
     ("it fits", ip4() / udp(548)),
+    ("a last fragment as long as the MTU", ip4() / udp(552 + 548)),
+    ("1 byte more", ip4() / udp(552 + 549)),
     ("a first fragment, in fragments", ip4(flags="MF") / udp(1352)),
     ("a middle fragment, in fragments", ip4(flags="MF", frag=170, proto=17) / payload(1360)),
     ("a last fragment, in fragments", ip4(frag=340, proto=17) / payload(1001)),

@@ -94,6 +94,35 @@ Case(
     ],
 )
 
+def in_fragments4(size, each=1480):
+    """An IPv4 echo request of so many bytes, in fragments."""
+    message = bytes(ICMP(id=7, seq=3) / Raw(bytes(i & 0xFF for i in range(size - 28))))
+    parts = [message[at : at + each] for at in range(0, len(message), each)]
+    return [
+        (
+            f"of an echo request of {size} bytes, part {n + 1}",
+            ether(ip4("192.0.2.1", src="10.1.0.7", proto=1, flags="MF" if n + 1 < len(parts) else 0, frag=n * each // 8) / Raw(part)),
+        )
+        for n, part in enumerate(parts)
+    ]
+
+
+# At MTU 576 a fragment takes 552 bytes, and the last one 556.
+for name, mtu, sizes in [("576", 576, [40000, 552 * 64 + 20, 552 * 64 + 24, 552 * 64 + 28]), ("68", 68, [9000])]:
+    Case(
+        f"errors/own-many-fragments-{name}",
+        f"Echo replies of IPv4 of more than 64 fragments: MTU {mtu}.",
+        BASE + [f"ip link set p1 mtu {mtu}", "ip route add 10.1.0.0/16 via 198.51.100.2 dev p1"],
+        [part for size in sizes for part in in_fragments4(size)],
+        remembers=True,
+    )
+Case(
+    "errors/own-many-fragments-ipv6",
+    "Echo replies of IPv6 as long as a packet may be.",
+    BASE + ["ip link set p1 mtu 1280", "ip -6 route add 2001:db8:77::/48 via 2001:db8:2::2 dev p1"],
+    in_fragments(40000) + in_fragments(65575),
+    remembers=True,
+)
 Case(
     "errors/route-mtu-follows",
     "MTUs of IPv6 routes follow that of their link, unless they are locked; those of IPv4 do not.",

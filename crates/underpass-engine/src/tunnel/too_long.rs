@@ -269,15 +269,26 @@ pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
     };
     let Some(mtu) = mtu else { return path.drop_packet(meta, DropReason::NoRoute, trace) };
     offload::finish(&mut meta.packet);
-    let fragments = match path.cut(&meta.packet, mtu as usize, &meta.extra) {
-        Ok(fragments) => fragments,
-        Err(reason) => return path.drop_packet(meta, reason, trace),
-    };
-    trace.step(Event::Fragmented(fragments.len()), &meta.packet);
-    // One of them counts as the packet itself.
-    path.totals.generated += fragments.len().saturating_sub(1) as u64;
+    if let Err(reason) = send_parts_into(path, view, meta, (id, mtu), trace) {
+        path.drop_packet(meta, reason, trace);
+    }
+}
+
+/// Sends the fragments of a packet of at most `mtu` bytes each.
+#[cold]
+fn send_parts_into<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &PacketMeta,
+    (id, mtu): (ActionId, u32),
+    trace: &mut T,
+) -> Result<(), DropReason> {
+    let mut fragments = path.cut(&meta.packet, mtu as usize, &meta.extra)?;
+    trace.step(Event::Fragmented(fragments.count()), &meta.packet);
     let into_vrf = matches!(view.tables.action(id, view.guard), Some(Action::Vrf(_)));
-    for fragment in fragments {
+    while let Some(fragment) = fragments.next(&mut path.pool) {
+        let fragment = fragment?;
+        path.totals.generated += 1;
         let at = fragment.headroom();
         let mut part = PacketMeta::new(fragment, at, meta.ingress, meta.extra);
         if !into_vrf {
@@ -286,4 +297,7 @@ pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
         }
         path.slow_path_alone(view, part, Verdict::Act(id), trace);
     }
+    // One of them counts as the packet itself.
+    path.totals.generated -= 1;
+    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::offload::Cut;
 use crate::path::fragment::Fragments;
 use crate::path::input::ethertype;
 use crate::path::source::{finish_generated, limit_hops};
-use crate::path::{fragment, ipv4, ipv6};
+use crate::path::{ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
@@ -206,25 +206,24 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Cuts an IP packet into fragments of at most `mtu` bytes.
+    /// The fragments of at most `mtu` bytes of an IP packet.
     #[cold]
-    pub(crate) fn cut(
+    pub(crate) fn cut<'a>(
         &mut self,
-        packet: &Packet,
+        packet: &'a Packet,
         mtu: usize,
         extra: &ExtraMeta,
-    ) -> Result<Fragments, DropReason> {
+    ) -> Result<Fragments<'a>, DropReason> {
         if !ipv6::is(packet) {
-            return fragment::fragment(&mut self.pool, packet, mtu);
+            return Fragments::of_ip4(packet, mtu);
         }
         // Fragments are told apart by it, those of other workers, too.
         self.identification = self.identification.wrapping_add(1);
         let identification = (self.number as u32) << 16 | u32::from(self.identification);
-        let even = extra.growth == 0;
-        fragment::fragment6(&mut self.pool, packet, mtu, (identification, even))
+        Fragments::of_ip6(packet, mtu, (identification, extra.growth == 0))
     }
 
-    /// Sends the fragments of `packet`.
+    /// Sends the fragments of `packet`. One that finds no buffer ends it, as in Linux: those before it have been sent.
     fn send_fragments_of<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -233,15 +232,16 @@ impl<const COUNT: bool> Path<COUNT> {
         (exit, mtu, labels): (Exit<'_>, u32, &[u8]),
         trace: &mut T,
     ) -> Result<(), DropReason> {
-        let fragments = self.cut(packet, mtu as usize, &extra)?;
-        trace.step(Event::Fragmented(fragments.len()), packet);
-        self.totals.generated += fragments.len().saturating_sub(1) as u64;
+        let mut fragments = self.cut(packet, mtu as usize, &extra)?;
+        trace.step(Event::Fragmented(fragments.count()), packet);
         let ethertype = match labels.is_empty() {
             true if ipv6::is(packet) => ethernet::IPV6,
             true => ethernet::IPV4,
             false => ethernet::MPLS,
         };
-        for mut fragment in fragments {
+        while let Some(fragment) = fragments.next(&mut self.pool) {
+            let mut fragment = fragment?;
+            self.totals.generated += 1;
             let Ok(front) = fragment.push(labels.len()) else {
                 self.drop(fragment, DropReason::NoHeadroom, trace);
                 continue;
@@ -271,6 +271,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.drop(packet, DropReason::TransmitFull, trace);
             }
         }
+        // One of them counts as the packet itself.
+        self.totals.generated -= 1;
         Ok(())
     }
 }

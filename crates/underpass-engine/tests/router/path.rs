@@ -8,7 +8,7 @@ use super::lab;
 use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
-use underpass_engine::buffer::{HEADROOM, PortId};
+use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
@@ -88,21 +88,43 @@ fn end_errors() {
     lab.assert_accounted();
 }
 
-/// An IPv4 packet of 1,500 bytes over an MTU of 600, and one that must not be cut.
-#[test]
-fn fragments_or_says_too_big() {
-    let mut lab = Lab::new();
-    let link = lab.links[1];
+/// Gives the second next hop this MTU.
+fn narrow(lab: &mut Lab, mtu: u32) {
     let next_hop = underpass_engine::tables::NextHop {
-        link,
+        link: lab.links[1],
         port: PortId(1),
-        mtu: 600,
+        mtu,
         locked: false,
         hop_limit: 0,
         rewrite: Some(underpass_engine::tables::Rewrite { bytes: [7; 20], len: 12 }),
         address: std::net::Ipv4Addr::new(10, 1, 0, 2).into(),
     };
     lab.writer.set_next_hop(lab.next_hops[1], next_hop);
+}
+
+/// A packet without buffers for all of its fragments is dropped behind those that have been sent: Linux's `ip_do_fragment`.
+#[test]
+fn fragments_without_buffers() {
+    let mut lab = Lab::with_pool(Pool::new(8));
+    narrow(&mut lab, 100);
+    let mut packet = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(1472));
+    packet[6] = 0;
+    packet[10..12].fill(0);
+    let checksum = underpass_packet::checksum::of(&packet[..20]);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let fragments = lab.send(&[frame(ethernet::IPV4, &packet)]);
+    let payload: Vec<u8> = fragments.iter().flat_map(|(_, frame)| frame[34..].to_vec()).collect();
+    assert_eq!((fragments.len(), &payload[..]), (7, &packet[20..20 + 7 * 80]));
+    assert_eq!(lab.drops(), [("no-buffer", 1)]);
+    assert_eq!(lab.writer.totals().generated, 7);
+    lab.assert_accounted();
+}
+
+/// An IPv4 packet of 1,500 bytes over an MTU of 600, and one that must not be cut.
+#[test]
+fn fragments_or_says_too_big() {
+    let mut lab = Lab::new();
+    narrow(&mut lab, 600);
     let mut packet = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(1472));
     let refused = lab.send(&[frame(ethernet::IPV4, &packet)]);
     let [(0, error)] = &refused[..] else { panic!("{refused:?}") };
