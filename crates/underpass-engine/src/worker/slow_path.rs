@@ -172,7 +172,6 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Verdict> {
         let link = view.link(meta.ingress);
         Some(match (verdict, link) {
-            (Verdict::Act(_), _) => verdict,
             (Verdict::Deliver, _) => match deliver(self, view, meta, trace) {
                 Some(next) => next,
                 None => {
@@ -245,7 +244,20 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 None => Verdict::Unresolved(next_hop),
             },
-            _ => Verdict::drop(DropReason::LinkDown),
+            (Verdict::Unusual | Verdict::Untag | Verdict::Arp, None) => Verdict::drop(DropReason::LinkDown),
+            // The steps of `slow_path`, which goes round.
+            (
+                Verdict::Act(_)
+                | Verdict::Look4(_)
+                | Verdict::Look6(_)
+                | Verdict::Forward(_)
+                | Verdict::Frame(_)
+                | Verdict::Send(_)
+                | Verdict::Above
+                | Verdict::ClassifyIngress
+                | Verdict::ClassifyEgress(_),
+                _,
+            ) => verdict,
         })
     }
 
