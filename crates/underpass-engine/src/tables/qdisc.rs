@@ -73,13 +73,13 @@ impl SizeTable {
     /// `QDISC_PKT_LEN_MAX`: nothing is charged more.
     const MOST: i32 = 1 << 20;
 
-    /// What a packet is charged, by the length of its buffer: `__qdisc_calculate_pkt_len`.
+    /// What a packet is charged, by the length of its buffer.
     pub(crate) fn charge(&self, len: u32) -> u32 {
         let len = len.cast_signed().wrapping_add(self.overhead);
         let charge = match (self.sizes.last(), self.sizes.len()) {
             (Some(last), count @ 1..) => {
                 let slot = len.wrapping_add(self.cell_align.into()).max(0) as usize >> self.cell_log;
-                // Past its end the table begins anew, so often with all that is in its last cell.
+                // Beyond the table Linux adds whole multiples of its last cell (`__qdisc_calculate_pkt_len`).
                 let size = self.sizes.get(slot % count).copied().unwrap_or_default();
                 let whole = u32::from(*last).wrapping_mul((slot / count) as u32);
                 (whole.wrapping_add(size.into()) << self.size_log).cast_signed()

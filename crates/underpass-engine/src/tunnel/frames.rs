@@ -53,17 +53,17 @@ struct FrameRun<'a, A> {
 }
 
 impl<'a, A: Family> FrameRun<'a, A> {
-    /// `None`: it is not so simple.
+    /// `None`: the slow path decides.
     fn new(view: &View<'a>, (id, tunnel): (TunnelId, &'a StoredTunnel)) -> Option<Self> {
         let template = tunnel.template(InnerProtocol::Frame);
-        let plain = tunnel.up
+        let fast = tunnel.up
             && matches!(tunnel.config.role, TunnelRole::Device)
             && !template.has(CLOSED | SLOW_ONLY | REMOTE_SUM | REMOTE_GRE_SUM)
             && !tunnel.config.sends_from().is_unspecified()
             && !tunnel.sequence.has_failed()
             && !view.tables.reads_input()
             && !view.tables.tunnels().exceptions.any();
-        plain.then_some(())?;
+        fast.then_some(())?;
         let [header, udp] = if A::IPV6 { [FIXED6, 0] } else { [OVERLAY, IPV4_LEN] };
         let by_flow = if A::IPV6 { HASH_LABEL } else { PORT };
         let plain = tunnel.kind.is_overlay()
@@ -85,7 +85,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         Some(run)
     }
 
-    /// Where frames go that are for this end. `None`: it is not so simple.
+    /// Where frames go that are for this end. `None`: the slow path decides.
     fn to_end(&self, view: &View<'a>, end: A) -> Option<To<'a, A>> {
         match A::of_address(self.tunnel.config.remote) {
             Some(own) if own == end => {
@@ -110,7 +110,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let own = A::of_address(self.tunnel.config.remote);
         let sum = if A::IPV6 { 0 } else { half(low(end)) + own.map_or(0, |own| half(!low(own))) };
         let leaf = self.fib?.lookup(end, view.guard)?;
-        // Remembered no longer than what it leads to is as it was.
+        // With a locked MTU outer packets may be fragmented, which is the slow path's; what is remembered is not checked again.
         (!next_hop(view, Some(leaf))?.locked).then_some(RecentEnd { end, leaf: ActionId(leaf), sum })
     }
 
@@ -119,7 +119,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         Some(To { end, next_hop: next_hop(view, Some(leaf.0))?, sum })
     }
 
-    /// Where a frame goes. `None`: it is not so simple.
+    /// Where a frame goes. `None`: the slow path decides.
     #[inline(always)]
     fn to(&self, view: &View<'a>, ends: &mut RecentEnds, frame: &[u8]) -> Option<To<'a, A>> {
         let behind = self.tunnel.config.behind.as_ref();
@@ -156,7 +156,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
     #[inline(always)]
     fn plain_tos(&self, packet: &Packet) -> Option<u8> {
         let frame = packet.bytes();
-        // As long as a header of IPv6.
+        // With a full IPv6 header both bytes are there.
         let &[.., high, low, first, second] = frame.first_chunk::<{ ETHERNET + 2 }>()?;
         match u16::from_be_bytes([high, low]) {
             _ if !self.plain || frame.len() < ETHERNET + FIXED6 || packet.has_offload() => None,
@@ -232,7 +232,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
         Some(((next_hop.port, (ETHERNET + FIXED6 + len) as u32), len - ETHERNET))
     }
 
-    /// Puts the outer header before a frame, and says how many bytes are counted. `None`: it is not so simple, and as it was.
+    /// Puts the outer header before a frame, and says how many bytes are counted. `None`: the slow path decides, and it is as it was.
     #[inline(never)]
     fn apply(
         &self,
