@@ -20,20 +20,79 @@ pub const MOST_ACTIONS: usize = 2;
 /// The last byte behind the network header at which a key may begin.
 pub const LAST_KEY: i32 = 127;
 
-/// The record of a place: how many filters, in a byte; at 8 the counter of its qdisc, or 0; the filters from 16 on.
-pub const FILTERS: i16 = 16;
-/// Bytes of a filter: the EtherType as it is in a frame, or 0; at 2 how many keys; at 4 the counter, or 0; at 8 and 12 the
-/// slots of its actions, or 0; the keys from 16 on.
-pub const FILTER: i16 = 16 + MOST_KEYS as i16 * KEY;
-/// Bytes of a key: where it begins; at 4 the mask, at 8 what is there, both as they lie in memory; at 12 the counter, or 0.
-pub const KEY: i16 = 16;
+/// Where things are in the record of a place, in bytes.
+pub mod place {
+    /// How many filters, a byte.
+    pub const COUNT: i16 = 0;
+    /// The counter of its qdisc, or 0.
+    pub const COUNTER: i16 = 8;
+    /// The filters.
+    pub const FILTERS: i16 = 16;
+}
 
-/// The record of an action: kind, control, of a policer for what conforms, and what it charges for.
-///
-/// ```text
-/// 8: counter; 12: longest frame; 16: multiplier, 20: shift of the rate; 24: overhead; 28: least length
-/// 32: nanoseconds that the bucket holds; 40: those that a packet takes; 48: the bucket
-/// ```
+/// Where things are in a filter, in bytes.
+pub mod filter {
+    use super::{MOST_KEYS, key};
+
+    /// The EtherType as it is in a frame, or 0.
+    pub const ETHERTYPE: i16 = 0;
+    /// How many keys.
+    pub const KEY_COUNT: i16 = 2;
+    /// The counter, or 0.
+    pub const COUNTER: i16 = 4;
+    /// The slots of its actions, 4 bytes each, or 0.
+    pub const ACTIONS: i16 = 8;
+    /// The keys.
+    pub const KEYS: i16 = 16;
+    /// Bytes of it.
+    pub const LEN: i16 = KEYS + MOST_KEYS as i16 * key::LEN;
+}
+
+/// Where things are in a key, in bytes. Mask and value are as they lie in a packet.
+pub mod key {
+    /// Where the packet has it, behind the network header.
+    pub const AT: i16 = 0;
+    /// Which bits of that are compared.
+    pub const MASK: i16 = 4;
+    /// With what.
+    pub const VALUE: i16 = 8;
+    /// The counter, or 0.
+    pub const COUNTER: i16 = 12;
+    /// Bytes of it.
+    pub const LEN: i16 = 16;
+}
+
+/// Where things are in the record of an action, in bytes: from [`action::CONFORM`] on, but for the counter, of a policer.
+pub mod action {
+    /// [`super::kind`].
+    pub const KIND: i16 = 0;
+    /// What becomes of a packet: of a policer, of one that does not conform.
+    pub const CONTROL: i16 = 1;
+    /// The same of one that does.
+    pub const CONFORM: i16 = 2;
+    /// What is charged for.
+    pub const CHARGE: i16 = 3;
+    /// The counter.
+    pub const COUNTER: i16 = 8;
+    /// The longest frame that conforms.
+    pub const MTU: i16 = 12;
+    /// Nanoseconds of a byte: a factor, and a shift to the right.
+    pub const MULTIPLIER: i16 = 16;
+    /// The shift.
+    pub const SHIFT: i16 = 20;
+    /// Bytes that are added to each frame.
+    pub const OVERHEAD: i16 = 24;
+    /// The least that a frame is charged, in bytes.
+    pub const LEAST: i16 = 28;
+    /// Nanoseconds that the bucket holds.
+    pub const BURST: i16 = 32;
+    /// Nanoseconds of a packet.
+    pub const PACKET: i16 = 40;
+    /// The bucket.
+    pub const BUCKET: i16 = 48;
+}
+
+/// Kinds of actions.
 pub mod kind {
     /// `gact`.
     pub const GACT: u8 = 1;
@@ -137,7 +196,7 @@ impl Records {
         for (n, [at, mask, value]) in keys.iter().copied().enumerate() {
             filter.extend([pair(at, mask), pair(value, counter(key_counters.get(n))?)]);
         }
-        filter.resize(FILTER as usize / 8, 0);
+        filter.resize(filter::LEN as usize / 8, 0);
         Some(filter)
     }
 

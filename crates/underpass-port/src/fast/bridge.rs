@@ -7,8 +7,7 @@ use underpass_engine::l2::fdb::{ENTRY_LINK, ENTRY_LOCAL, ENTRY_PRESENT, KEY_USED
 use underpass_packet::ethernet;
 
 use super::emit::{ETHERNET, Emit, Hook, sk_buff, stack};
-use super::input::LINK_FLAGS;
-use super::police::LINK_FILTERS;
+use super::input::{LINK_FILTERS, LINK_FLAGS};
 use crate::xdp::assembler::{Do, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When};
 
 /// The record of a link: its MTU.

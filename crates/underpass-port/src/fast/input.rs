@@ -38,6 +38,7 @@ const REACHED: i32 = 256;
 pub(super) const LINK_FLAGS: i16 = 4;
 pub(super) const LINK_LOOKUP: i16 = 8;
 const LINK_MAC: i16 = 16;
+pub(super) const LINK_FILTERS: i16 = 32;
 
 /// A look-up's record: the tables of a family.
 pub(super) const TABLES4: i32 = 8;

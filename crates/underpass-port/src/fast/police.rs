@@ -7,48 +7,18 @@
 use underpass_engine::drops::DropReason;
 use underpass_engine::in_kernel::counters::DROPS;
 use underpass_engine::in_kernel::filters::{
-    BYTES, CONTINUE, DROP, FILTER, FILTERS, KEY, LAST_KEY, MOST_ACTIONS, MOST_FILTERS, MOST_KEYS, NOTHING,
-    OK, PACKETS, PIPE, kind,
+    BYTES, CONTINUE, DROP, LAST_KEY, MOST_ACTIONS, MOST_FILTERS, MOST_KEYS, NOTHING, OK, PACKETS, PIPE,
+    action, filter, key, kind, place,
 };
 
 use super::emit::{Context, ETHERNET, Emit, Hook, TCX_DROP, XDP_DROP, add, sk_buff, stack};
+use super::input::LINK_FILTERS;
 use crate::xdp::assembler::{
     Do, Label, Program, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, Register, Size, When,
 };
 
 /// `bpf_ktime_get_ns`.
 const KTIME_GET_NS: i32 = 5;
-
-/// A link's record: the slot of its filters.
-pub(super) const LINK_FILTERS: i16 = 32;
-
-/// The record of a place: the counter of its qdisc.
-const PLACE_COUNTER: i16 = 8;
-
-/// The record of a filter.
-const FILTER_KEYS: i16 = 2;
-const FILTER_COUNTER: i16 = 4;
-const FILTER_ACTIONS: i16 = 8;
-const FIRST_KEY: i16 = 16;
-const KEY_MASK: i16 = 4;
-const KEY_VALUE: i16 = 8;
-const KEY_COUNTER: i16 = 12;
-
-/// The record of an action.
-mod action {
-    pub(super) const CONTROL: i16 = 1;
-    pub(super) const CONFORM: i16 = 2;
-    pub(super) const CHARGE: i16 = 3;
-    pub(super) const COUNTER: i16 = 8;
-    pub(super) const MTU: i16 = 12;
-    pub(super) const MULTIPLIER: i16 = 16;
-    pub(super) const SHIFT: i16 = 20;
-    pub(super) const OVERHEAD: i16 = 24;
-    pub(super) const LEAST: i16 = 28;
-    pub(super) const BURST: i16 = 32;
-    pub(super) const PACKET: i16 = 40;
-    pub(super) const BUCKET: i16 = 48;
-}
 
 /// A counter of traffic control, and of an object.
 mod count {
@@ -97,8 +67,8 @@ impl Emit {
     }
 
     /// `R0 = classify(R1: context, R2: the record of a place, R3: where to put what its filters say, a byte each)`: 0, or 1 if
-    /// a worker has to look at the packet. That it is no part of what is returned spares the verifier to tell one from the
-    /// other.
+    /// a worker has to look at the packet. What filters say goes to memory and not into R0, so that the verifier does not fork on
+    /// its value.
     pub(super) fn function_classify(&mut self) {
         self.p.function(self.classify, "classify", None);
         let Context { data, data_end, .. } = self.context;
@@ -116,31 +86,31 @@ impl Emit {
         p.jump_if_register(R5, When::Greater, R4, unknown);
         p.load(Size::Half, R1, R3, 12);
         p.store(Size::Double, R10, ETHERTYPE, R1);
-        p.load(Size::Byte, R8, R7, 0);
+        p.load(Size::Byte, R8, R7, place::COUNT);
         p.set(R9, 0);
         for n in 0..MOST_FILTERS {
-            let (base, bits) = (FILTERS + n as i16 * FILTER, 8 * n as i32);
+            let (base, bits) = (place::FILTERS + n as i16 * filter::LEN, 8 * n as i32);
             let (next, of_others, of_this) = (p.label(), p.label(), p.label());
             p.jump_if(R8, When::LessOrEqual, n as i32, done);
-            for place in 0..MOST_ACTIONS as i16 {
+            for number in 0..MOST_ACTIONS as i16 {
                 let none = p.label();
-                p.load(Size::Word, R1, R7, base + FILTER_ACTIONS + 4 * place);
+                p.load(Size::Word, R1, R7, base + filter::ACTIONS + 4 * number);
                 p.jump_if(R1, When::Equal, 0, none);
                 p.point(R1, R1);
                 p.load(Size::Word, R1, R1, 0);
                 p.jump_if(R1, When::Equal, 0, unknown);
                 p.here(none);
             }
-            p.load(Size::Half, R1, R7, base);
+            p.load(Size::Half, R1, R7, base + filter::ETHERTYPE);
             p.jump_if(R1, When::Equal, 0, of_this);
             p.load(Size::Double, R2, R10, ETHERTYPE);
             p.jump_if_register(R1, When::NotEqual, R2, of_others);
             p.here(of_this);
-            for key in 0..MOST_KEYS {
-                let at = base + FIRST_KEY + key as i16 * KEY;
-                p.load(Size::Byte, R1, R7, base + FILTER_KEYS);
-                p.jump_if(R1, When::LessOrEqual, key as i32, next);
-                p.load(Size::Word, R2, R7, at);
+            for number in 0..MOST_KEYS {
+                let at = base + filter::KEYS + number as i16 * key::LEN;
+                p.load(Size::Byte, R1, R7, base + filter::KEY_COUNT);
+                p.jump_if(R1, When::LessOrEqual, number as i32, next);
+                p.load(Size::Word, R2, R7, at + key::AT);
                 p.compute(R2, Do::And, LAST_KEY);
                 p.load(Size::Word, R3, R6, data);
                 p.load(Size::Word, R4, R6, data_end);
@@ -149,9 +119,9 @@ impl Emit {
                 p.add(R5, i32::from(ETHERNET) + 4);
                 p.jump_if_register(R5, When::Greater, R4, unknown);
                 p.load(Size::Word, R3, R3, ETHERNET);
-                p.load(Size::Word, R4, R7, at + KEY_VALUE);
+                p.load(Size::Word, R4, R7, at + key::VALUE);
                 p.compute_with(R3, Do::Xor, R4);
-                p.load(Size::Word, R4, R7, at + KEY_MASK);
+                p.load(Size::Word, R4, R7, at + key::MASK);
                 p.compute_with(R3, Do::And, R4);
                 p.jump_if(R3, When::NotEqual, 0, next);
                 says(p, 1, bits);
@@ -230,7 +200,7 @@ impl Emit {
         p.compute_with(R0, Do::Subtract, R1);
         p.store(Size::Double, R10, NOW, R0);
         let uncounted = p.label();
-        p.load(Size::Word, R1, R6, PLACE_COUNTER);
+        p.load(Size::Word, R1, R6, place::COUNTER);
         p.jump_if(R1, When::Equal, 0, uncounted);
         p.compute_with(R1, Do::Add, R9);
         p.point(R1, R1);
@@ -238,18 +208,18 @@ impl Emit {
         came(p, R8);
         p.here(uncounted);
         for n in 0..MOST_FILTERS {
-            let base = FILTERS + n as i16 * FILTER;
+            let base = place::FILTERS + n as i16 * filter::LEN;
             let (next, missed) = (p.label(), p.label());
-            p.load(Size::Byte, R1, R6, 0);
+            p.load(Size::Byte, R1, R6, place::COUNT);
             p.jump_if(R1, When::LessOrEqual, n as i32, passes);
             p.copy(R5, R7);
             p.compute(R5, Do::ShiftRight, 8 * n as i32);
             p.jump_if(R5, When::Bits, OF_OTHERS, next);
             p.compute(R5, Do::And, 0xff);
-            for key in 0..MOST_KEYS {
+            for number in 0..MOST_KEYS {
                 let (counted, none) = (p.label(), p.label());
-                p.jump_if(R5, When::LessOrEqual, key as i32, counted);
-                p.load(Size::Word, R1, R6, base + FIRST_KEY + key as i16 * KEY + KEY_COUNTER);
+                p.jump_if(R5, When::LessOrEqual, number as i32, counted);
+                p.load(Size::Word, R1, R6, base + filter::KEYS + number as i16 * key::LEN + key::COUNTER);
                 p.jump_if(R1, When::Equal, 0, none);
                 p.compute_with(R1, Do::Add, R9);
                 p.point(R1, R1);
@@ -258,8 +228,8 @@ impl Emit {
                 p.here(counted);
             }
             let (counts, none) = (p.label(), p.label());
-            p.load(Size::Byte, R2, R6, base + FILTER_KEYS);
-            p.load(Size::Word, R1, R6, base + FILTER_COUNTER);
+            p.load(Size::Byte, R2, R6, base + filter::KEY_COUNT);
+            p.load(Size::Word, R1, R6, base + filter::COUNTER);
             p.jump_if(R1, When::NotEqual, 0, counts);
             p.jump_if_register(R5, When::NotEqual, R2, next);
             p.jump(none);
@@ -270,9 +240,9 @@ impl Emit {
             add(p, R1, count::PACKETS, None);
             add(p, R1, count::BYTES, Some(R8));
             p.here(none);
-            for place in 0..MOST_ACTIONS as i16 {
+            for number in 0..MOST_ACTIONS as i16 {
                 let gone = p.label();
-                p.load(Size::Word, R1, R6, base + FILTER_ACTIONS + 4 * place);
+                p.load(Size::Word, R1, R6, base + filter::ACTIONS + 4 * number);
                 p.jump_if(R1, When::Equal, 0, passes);
                 p.point(R1, R1);
                 p.load(Size::Word, R1, R1, 0);
@@ -297,7 +267,7 @@ impl Emit {
         p.exit();
         p.here(drops);
         let none = p.label();
-        p.load(Size::Word, R1, R6, PLACE_COUNTER);
+        p.load(Size::Word, R1, R6, place::COUNTER);
         p.jump_if(R1, When::Equal, 0, none);
         p.compute_with(R1, Do::Add, R9);
         p.point(R1, R1);
@@ -321,7 +291,7 @@ impl Emit {
         p.store(Size::Double, R10, COUNTER, R1);
         p.point(R1, R1);
         came(p, R7);
-        p.load(Size::Byte, R2, R6, 0);
+        p.load(Size::Byte, R2, R6, action::KIND);
         p.jump_if(R2, When::Equal, kind::POLICE.into(), police);
         p.load(Size::Byte, R0, R6, action::CONTROL);
         p.jump_if(R0, When::NotEqual, DROP.into(), exits);
