@@ -11,7 +11,7 @@ use crate::limiter::Nanos;
 use super::tunnel_match::{Class, TunnelMatch, found_by};
 use super::{
     DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, PrecomputedDecap, PrecomputedEncap, SourcePort, Tunnel,
-    TunnelKind, TunnelMode, TunnelTos,
+    TunnelKind, TunnelMode, TunnelTos, TunnelUdp,
 };
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
@@ -295,115 +295,173 @@ fn goes_apart(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
 
 /// Builds the outer header for such packets.
 fn template(tunnel: &Tunnel, inside: InnerProtocol, (link, locked): (Option<&Link>, bool)) -> EncapTemplate {
-    let mut header = Vec::with_capacity(LONGEST);
-    let up = link.is_some_and(|link| link.up);
-    let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
-    if locked || link.is_some_and(Link::classifies_egress) {
-        open |= SLOW_ONLY;
+    let mut header = OuterHeader::default();
+    if !takes(tunnel, inside) || link.is_none_or(|link| !link.up) {
+        header.open |= CLOSED;
     }
+    if locked || link.is_some_and(Link::classifies_egress) {
+        header.open |= SLOW_ONLY;
+    }
+    let (inner, ethertype) = numbers(tunnel, inside);
+    let ttl = header.take_ttl(tunnel, inside);
+    header.take_tos(tunnel, inside);
+    if tunnel.sends_from().is_unspecified() || tunnel.remote.is_unspecified() {
+        header.open |= ADDRESS;
+    }
+    let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
+    if tunnel.kind.is_over_ipv6() {
+        header.put_ipv6(tunnel, inside, (outer, ttl));
+    } else {
+        header.put_ipv4(tunnel, inside, (outer, ttl));
+    }
+    if let Some(udp) = &tunnel.udp {
+        header.put_udp(tunnel, udp, (inner, ethertype));
+    }
+    if tunnel.kind.has_gre() {
+        header.put_gre(tunnel, ethertype);
+    }
+    let OuterHeader { bytes: header, open, udp, gue, gre, ports, tos } = header;
+    let mut bytes = [0; TEMPLATE];
+    let len = header.len().min(TEMPLATE);
+    bytes.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
+    let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
+    let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
+    EncapTemplate {
+        open,
+        len: len as u8,
+        udp,
+        gue,
+        gre,
+        tos,
+        ports,
+        next_hop: tunnel.via.resolved.filter(|_| !goes_apart(tunnel, inside)),
+        mtu: link.map_or(0, |link| link.mtu),
+        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
+        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u16,
+        link: tunnel.link,
+        bytes,
+    }
+}
+
+/// The protocol number and the EtherType of what is behind the outer header.
+fn numbers(tunnel: &Tunnel, inside: InnerProtocol) -> (u8, u16) {
     let (inner, ethertype) = match inside {
         InnerProtocol::Ip4 => (protocol::IPV4, ethernet::IPV4),
         InnerProtocol::Ip6 => (protocol::IPV6, ethernet::IPV6),
         InnerProtocol::Mpls => (protocol::MPLS, ethernet::MPLS),
         InnerProtocol::Frame => (protocol::GRE, gre::TRANSPARENT_ETHERNET),
     };
-    let inner = match tunnel.kind {
-        TunnelKind::Srv6L2 => protocol::ETHERNET,
-        kind if kind.has_gre() => protocol::GRE,
-        _ => inner,
-    };
-    let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
-    let is_ip = matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Ip6 | InnerProtocol::Frame);
-    let ttl = match tunnel.ttl {
-        Some(ttl) => ttl,
-        None if is_ip => {
-            open |= TTL;
-            0
-        }
-        None => DEFAULT_TTL,
-    };
-    // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's. What comes out of a SID is as it went in.
-    let no_ecn = tunnel.kind.is_over_ipv6() && (tunnel.kind.has_gre() || tunnel.kind == TunnelKind::Srv6L2);
-    let ecn = if no_ecn { 0 } else { 3 };
-    let tos = match tunnel.tos {
-        TunnelTos::Fixed(tos) => tos & !ecn,
-        TunnelTos::Inherit(_) if is_ip => {
-            open |= TOS;
-            0
-        }
-        TunnelTos::Inherit(tos) => tos & !ecn,
-    };
-    let source = tunnel.sends_from();
-    if source.is_unspecified() || tunnel.remote.is_unspecified() {
-        open |= ADDRESS;
+    match tunnel.kind {
+        TunnelKind::Srv6L2 => (protocol::ETHERNET, ethertype),
+        kind if kind.has_gre() => (protocol::GRE, ethertype),
+        _ => (inner, ethertype),
     }
-    if tunnel.kind.is_over_ipv6() {
-        open |= OVER_IPV6;
-        if no_ecn {
-            open |= NO_ECN;
+}
+
+/// An outer header as it is put together, from its first byte on, and what of it depends on the packet inside.
+#[derive(Default)]
+struct OuterHeader {
+    bytes: Vec<u8>,
+    open: u16,
+    /// Where the headers are that not all have; 0: nowhere.
+    udp: u8,
+    gue: u8,
+    gre: u8,
+    ports: (u16, u16),
+    tos: u8,
+}
+
+impl OuterHeader {
+    /// The TTL or hop limit, 0 if it is that of the packet.
+    fn take_ttl(&mut self, tunnel: &Tunnel, inside: InnerProtocol) -> u8 {
+        match tunnel.ttl {
+            Some(ttl) => ttl,
+            None if inside == InnerProtocol::Mpls => DEFAULT_TTL,
+            None => {
+                self.open |= TTL;
+                0
+            }
         }
-        let mut outer_header = ipv6::Header::new(v6(source), v6(tunnel.remote), outer, ttl, 0);
-        outer_header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
-        open |= match tunnel.flow_label {
+    }
+
+    fn take_tos(&mut self, tunnel: &Tunnel, inside: InnerProtocol) {
+        let ecn = if leaves_ecn(tunnel) { 0 } else { 3 };
+        self.tos = match tunnel.tos {
+            TunnelTos::Inherit(_) if inside != InnerProtocol::Mpls => {
+                self.open |= TOS;
+                0
+            }
+            TunnelTos::Fixed(tos) | TunnelTos::Inherit(tos) => tos & !ecn,
+        };
+    }
+
+    fn put_ipv6(&mut self, tunnel: &Tunnel, inside: InnerProtocol, (outer, hop_limit): (u8, u8)) {
+        self.open |= OVER_IPV6;
+        if leaves_ecn(tunnel) {
+            self.open |= NO_ECN;
+        }
+        self.open |= match tunnel.flow_label {
             None if inside == InnerProtocol::Ip6 => LABEL,
             // Linux's `udp_tunnel6_xmit_skb` writes the label that it is given.
             _ if tunnel.kind.is_over_udp() => 0,
             None | Some(0) => HASH_LABEL,
             Some(_) => 0,
         };
-        if let Some(limit) = tunnel.encapsulation_limit {
-            outer_header.next_header = protocol::DESTINATION_OPTIONS;
-            header.extend(outer_header.as_bytes());
-            // RFC 2473 section 4.1.1, and a PadN of 3 bytes.
-            header.extend([outer, 0, 4, 1, limit, 1, 1, 0]);
-        } else {
-            header.extend(outer_header.as_bytes());
+        let mut header = ipv6::Header::new(v6(tunnel.sends_from()), v6(tunnel.remote), outer, hop_limit, 0);
+        header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
+        if tunnel.encapsulation_limit.is_some() {
+            header.next_header = protocol::DESTINATION_OPTIONS;
         }
-    } else {
-        let mut outer_header = ipv4::Header::new(v4(source), v4(tunnel.remote), outer, ttl, 0);
-        outer_header.flags_offset = if tunnel.dont_fragment { ipv4::DONT_FRAGMENT } else { 0 }.into();
-        header.extend(outer_header.as_bytes());
-        if !tunnel.dont_fragment
-            && !tunnel.ignore_df
-            && matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Frame)
-        {
-            open |= FRAGMENT;
+        self.bytes.extend(header.as_bytes());
+        if let Some(limit) = tunnel.encapsulation_limit {
+            // RFC 2473 section 4.1.1, and a PadN of 3 bytes.
+            self.bytes.extend([outer, 0, 4, 1, limit, 1, 1, 0]);
         }
     }
-    let (mut udp_at, mut gue_at, mut gre_at) = (0, 0, 0);
-    let mut ports = (0, 0);
-    if let Some(outer) = tunnel.udp {
-        udp_at = header.len() as u8;
+
+    fn put_ipv4(&mut self, tunnel: &Tunnel, inside: InnerProtocol, (outer, ttl): (u8, u8)) {
+        let mut header = ipv4::Header::new(v4(tunnel.sends_from()), v4(tunnel.remote), outer, ttl, 0);
+        header.flags_offset = if tunnel.dont_fragment { ipv4::DONT_FRAGMENT } else { 0 }.into();
+        self.bytes.extend(header.as_bytes());
+        let inherits = matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Frame);
+        if inherits && !tunnel.dont_fragment && !tunnel.ignore_df {
+            self.open |= FRAGMENT;
+        }
+    }
+
+    /// UDP, and what only tunnels over UDP have behind it.
+    fn put_udp(&mut self, tunnel: &Tunnel, outer: &TunnelUdp, (inner, ethertype): (u8, u16)) {
+        self.udp = self.bytes.len() as u8;
         let port = match outer.source_port {
             SourcePort::Fixed(port) => port,
             SourcePort::Flow { first, last } => {
-                open |= PORT;
-                ports = (first, last);
+                self.open |= PORT;
+                self.ports = (first, last);
                 0
             }
         };
-        header.extend(udp::Header::new(port, outer.destination_port, 0).as_bytes());
+        self.bytes.extend(udp::Header::new(port, outer.destination_port, 0).as_bytes());
         if outer.gue {
-            gue_at = header.len() as u8;
-            header.extend([0, inner, 0, 0]);
+            self.gue = self.bytes.len() as u8;
+            self.bytes.extend([0, inner, 0, 0]);
         }
         if let Some(vxlan) = &tunnel.vxlan {
-            header.extend(vxlan::header(vxlan.vni));
+            self.bytes.extend(vxlan::header(vxlan.vni));
         }
         if let Some(geneve) = &tunnel.geneve {
-            header.extend(geneve::header(geneve.vni, ethertype));
+            self.bytes.extend(geneve::header(geneve.vni, ethertype));
         }
         if outer.checksum {
-            open |= UDP_SUM;
+            self.open |= UDP_SUM;
         }
         if outer.gue && outer.remote_checksum {
-            open |= REMOTE_SUM;
+            self.open |= REMOTE_SUM;
         }
     }
-    if tunnel.kind.has_gre() {
-        gre_at = header.len() as u8;
+
+    fn put_gre(&mut self, tunnel: &Tunnel, ethertype: u16) {
+        self.gre = self.bytes.len() as u8;
         let fields = tunnel.transmit;
-        // The checksum covers the payload: it is filled in for each packet.
         let builder = gre::Builder {
             protocol: ethertype,
             checksum: fields.checksum,
@@ -412,38 +470,24 @@ fn template(tunnel: &Tunnel, inside: InnerProtocol, (link, locked): (Option<&Lin
         };
         let mut bytes = [0; gre::MAX_LEN];
         let len = builder.write(&mut bytes).unwrap_or(0);
+        // The checksum covers the payload: it is filled in for each packet.
         if fields.checksum
             && let Some(checksum) = bytes.get_mut(4..6)
         {
             checksum.fill(0);
-            open |= if open & REMOTE_SUM > 0 { GRE_SUM | REMOTE_GRE_SUM } else { GRE_SUM };
+            self.open |= if self.open & REMOTE_SUM > 0 { GRE_SUM | REMOTE_GRE_SUM } else { GRE_SUM };
         }
-        header.extend(bytes.iter().take(len));
+        self.bytes.extend(bytes.iter().take(len));
         if fields.sequence {
-            open |= SEQUENCE;
+            self.open |= SEQUENCE;
         }
     }
-    let mut bytes = [0; TEMPLATE];
-    let len = header.len().min(TEMPLATE);
-    bytes.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
-    let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
-    let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
-    let mtu = link.map_or(0, |link| link.mtu);
-    EncapTemplate {
-        open,
-        len: len as u8,
-        udp: udp_at,
-        gue: gue_at,
-        gre: gre_at,
-        tos,
-        ports,
-        next_hop: tunnel.via.resolved.filter(|_| !goes_apart(tunnel, inside)),
-        mtu,
-        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
-        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u16,
-        link: tunnel.link,
-        bytes,
-    }
+}
+
+/// Whether the ECN of the outer header is no matter of the tunnel. Linux's `ip6gre` has the whole octet copied, or nothing: either
+/// is RFC 6040's. What comes out of a SID is as it went in.
+fn leaves_ecn(tunnel: &Tunnel) -> bool {
+    tunnel.kind.is_over_ipv6() && (tunnel.kind.has_gre() || tunnel.kind == TunnelKind::Srv6L2)
 }
 
 fn v4(address: IpAddr) -> Ipv4Addr {

@@ -406,18 +406,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         _ => None,
     };
     if let Some((at, 0)) = limit {
-        count_refused(path, tunnel);
-        meta.extra.argument = at as u32;
-        if meta.extra.unrouted {
-            // Linux does not know by which link the packet came in.
-            meta.extra.flags |= TUNNELLED;
-        }
-        if heir.0 > ethernet::Header::LEN {
-            // It is about the packet behind the tags of a frame.
-            meta.wrapped(heir.0 - ethernet::Header::LEN, None);
-            meta.extra.flags &= !OPAQUE;
-        }
-        return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
+        return limit_reached(path, meta, tunnel, (heir.0, at));
     }
     // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
     let bytes = meta.packet.bytes();
@@ -434,27 +423,7 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         return refuse_out(path, tunnel, error.reason());
     }
     let Some(remote) = end.or_else(|| remote_of(tunnel, meta.packet.bytes(), meta.extra.unrouted)) else {
-        let external = tunnel.config.role == TunnelRole::External;
-        // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
-        let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
-        if external && tunnel.kind.has_gre() {
-            // Linux: `gre_fb_xmit` and `ip6gre_tunnel_xmit`, for which that is no error.
-            path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
-        } else if !bare || !tunnel.config.local.is_unspecified() {
-            count_refused(path, tunnel);
-        }
-        // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone, and both by its route.
-        let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
-        let tells = match tunnel.kind {
-            TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
-            kind => kind.is_over_ipv6() || six,
-        };
-        answered_by(view, meta, tunnel.link);
-        let routed = !external && !meta.extra.unrouted;
-        return match tells && routed && is_ip(meta.packet.bytes(), inside) {
-            true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
-            false => Verdict::drop(DropReason::TunnelRemote),
-        };
+        return refuse_without_end(path, view, meta, tunnel, (inside, at));
     };
     let (lookup, resolved) = match &tunnel.config.behind {
         Some(behind) if remote != tunnel.config.remote => (behind.lookup, None),
@@ -464,31 +433,13 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     let source = source_of(view, tunnel, &via, meta.packet.bytes());
     // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router
     // does not have, or to one that it has.
-    let to_itself = is_own_remote(view, tunnel, remote);
-    if to_itself || tunnel.kind.is_over_ipv6() && source.is_unspecified() {
-        count_refused(path, tunnel);
-        answered_by(view, meta, tunnel.link);
-        let reason = if to_itself { DropReason::TunnelRemote } else { DropReason::TunnelSource };
-        return match tunnel.kind {
-            TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
-            _ => Verdict::drop(reason),
-        };
+    if is_own_remote(view, tunnel, remote) {
+        return refuse_end(path, view, meta, tunnel, DropReason::TunnelRemote);
     }
-    let len = meta.packet.len();
-    let went_in = len.saturating_sub(heir.0);
-    // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
-    // What counts is that, too, but in foo-over-UDP.
-    let in_udp = tunnel.config.udp.is_some() && !tunnel.kind.is_over_udp();
-    let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
-    let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-        0 => (heir, went_in),
-        within if whole => (heir, within),
-        within => {
-            let own = len.saturating_sub(within);
-            let version = meta.packet.bytes().get(own).map_or(0, |first| first >> 4);
-            ((own, if version == 6 { ethernet::IPV6 } else { ethernet::IPV4 }), within)
-        }
-    };
+    if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
+        return refuse_end(path, view, meta, tunnel, DropReason::TunnelSource);
+    }
+    let (heir, counted) = heir_and_bytes(meta, tunnel, heir);
     let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
     path.identification = path.identification.wrapping_add(1);
     let written =
@@ -519,7 +470,6 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         meta.extra.flags |= OPAQUE;
     }
     meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
-    let counted = if in_udp { went_in } else { counted };
     meta.extra.tunnel = Some(id);
     meta.extra.outer = outer as u16;
     let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
@@ -527,6 +477,97 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false, drops: false });
     trace.step(Event::Headend(tunnel.kind.name(), outer), &meta.packet);
     Verdict::via(meta, &via)
+}
+
+/// The packet that the outer header takes after, and how many bytes the tunnel counts. Linux: `ipip6_tunnel_xmit` and
+/// `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside. What counts is that, too, but in foo-over-UDP.
+#[inline(always)]
+fn heir_and_bytes(meta: &mut PacketMeta, tunnel: &StoredTunnel, heir: (usize, u16)) -> ((usize, u16), usize) {
+    let len = meta.packet.len();
+    let went_in = len.saturating_sub(heir.0);
+    let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
+    let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
+        0 => (heir, went_in),
+        within if whole => (heir, within),
+        within => {
+            let own = len.saturating_sub(within);
+            let version = meta.packet.bytes().get(own).map_or(0, |first| first >> 4);
+            ((own, if version == 6 { ethernet::IPV6 } else { ethernet::IPV4 }), within)
+        }
+    };
+    let in_udp = tunnel.config.udp.is_some() && !tunnel.kind.is_over_udp();
+    (heir, if in_udp { went_in } else { counted })
+}
+
+/// Refuses a packet whose encapsulation limit, at this byte behind the start of its header, is 0: RFC 2473 section 4.1.1.
+#[cold]
+fn limit_reached<const COUNT: bool>(
+    path: &Path<COUNT>,
+    meta: &mut PacketMeta,
+    tunnel: &StoredTunnel,
+    (header, at): (usize, usize),
+) -> Verdict {
+    count_refused(path, tunnel);
+    meta.extra.argument = at as u32;
+    if meta.extra.unrouted {
+        // Linux does not know by which link the packet came in.
+        meta.extra.flags |= TUNNELLED;
+    }
+    if header > ethernet::Header::LEN {
+        // It is about the packet behind the tags of a frame.
+        meta.wrapped(header - ethernet::Header::LEN, None);
+        meta.extra.flags &= !OPAQUE;
+    }
+    Verdict::error(DropReason::TunnelLimit, IcmpError::Header)
+}
+
+/// Refuses a packet for a tunnel that has no other end for it.
+#[cold]
+fn refuse_without_end<const COUNT: bool>(
+    path: &Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    tunnel: &StoredTunnel,
+    (inside, at): (InnerProtocol, usize),
+) -> Verdict {
+    let external = tunnel.config.role == TunnelRole::External;
+    // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
+    let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
+    if external && tunnel.kind.has_gre() {
+        // Linux: `gre_fb_xmit` and `ip6gre_tunnel_xmit`, for which that is no error.
+        path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+    } else if !bare || !tunnel.config.local.is_unspecified() {
+        count_refused(path, tunnel);
+    }
+    // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone, and both by its route.
+    let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
+    let tells = match tunnel.kind {
+        TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
+        kind => kind.is_over_ipv6() || six,
+    };
+    answered_by(view, meta, tunnel.link);
+    let routed = !external && !meta.extra.unrouted;
+    match tells && routed && is_ip(meta.packet.bytes(), inside) {
+        true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
+        false => Verdict::drop(DropReason::TunnelRemote),
+    }
+}
+
+/// Refuses a packet for a tunnel that may not send from its own end, or to the other.
+#[cold]
+fn refuse_end<const COUNT: bool>(
+    path: &Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    tunnel: &StoredTunnel,
+    reason: DropReason,
+) -> Verdict {
+    count_refused(path, tunnel);
+    answered_by(view, meta, tunnel.link);
+    match tunnel.kind {
+        TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
+        _ => Verdict::drop(reason),
+    }
 }
 
 /// Whether a packet has just gone into the device of this tunnel, whatever a route or an action said of its outer header.
