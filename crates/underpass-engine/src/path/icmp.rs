@@ -112,58 +112,22 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     }
     // As it is before it becomes the message.
     path.drop_log.keep_packet(reason, path.counters.port(), meta);
-    // An option that records the route of the packet goes into the message, and records the route of that.
-    let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
-        // Linux has not looked at those behind a SID, but does for this error.
-        Ok(_) if meta.is(BEHIND_SID) && error != IcmpError::AddressUnreachable => Default::default(),
-        // `ip_tunnel_xmit` and `ip6_tnl_start_xmit` have forgotten them before they look at the length.
-        Ok(_) if meta.is(TUNNELLED) && error == IcmpError::TooBig => Default::default(),
-        Ok(packet) if sender.is_ipv4() && with_options => {
-            let fault = (argument as usize).saturating_sub(ipv4::Header::LEN);
-            let options = match reason {
-                DropReason::OptionMalformed => options::known_before(packet.options, fault),
-                _ => packet.options,
-            };
-            options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
-        }
-        _ => Default::default(),
-    };
+    let echoes = sender.is_ipv4() && with_options;
+    let (echoed, recorded) =
+        if echoes { options_of(view, meta, (reason, error, argument)) } else { Default::default() };
     crate::path::ipv4::records(meta, recorded);
     let (longest, headers) = match sender {
         IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
         IpAddr::V4(_) => (longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
     };
-    let ends = match error {
-        IcmpError::Port | IcmpError::Reassembly => argument > 0,
-        // In IPv6 it is a pointer.
-        IcmpError::Protocol => argument > 0 && sender.is_ipv4(),
-        _ => false,
-    };
-    let quoted = if ends { argument as usize } else { usize::MAX };
-    meta.packet.truncate(quoted.min(longest - headers));
+    meta.packet.truncate(quoted(error, argument, sender).min(longest - headers));
     let room = headers + stack.len() + LONGEST_LINK_LAYER;
     if meta.packet.headroom() < room && move_for_headroom(path, meta, room, trace).is_err() {
         return Verdict::drop(DropReason::NoHeadroom);
     }
     let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
-    // The source is the destination of the packet, if that is an address of the router's.
-    let own = destination_of(meta.packet.bytes()).filter(|destination| {
-        let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
-        // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
-        let forwarded = says_no_way(error) || matches!(error, IcmpError::HopLimit | IcmpError::TooBig);
-        if destination.is_ipv4() && forwarded {
-            return false;
-        }
-        // Linux asks where the packet was to leave, if a neighbour there did not answer: `skb->dev`.
-        let leaves = reason == DropReason::NeighbourUnresolved && meta.extra.wrapping == 0;
-        let instance = leaves.then_some(meta.extra.instance).or_else(|| where_it_came_in(view, meta));
-        let here = delivered || is_own(view, meta, instance, *destination);
-        let elsewhere = match instance {
-            Some(instance) if leaves => is_of_others(view, instance, *destination),
-            _ => is_elsewhere(view, meta, *destination),
-        };
-        here && !elsewhere || is_anycast(view, *destination)
-    });
+    let own = destination_of(meta.packet.bytes())
+        .filter(|destination| answers_for(view, meta, (reason, error), *destination));
     let (kind, code, built) = match sender {
         IpAddr::V6(sender) => {
             let (kind, code, argument) = error.v6(argument);
@@ -204,6 +168,65 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         return send_from_path(path, view, meta, stack, sender);
     }
     send_generated(path, view, meta, sender)
+}
+
+/// The options of the IPv4 packet that is quoted as the message has them: one that records the route of the packet goes on with
+/// that of the message. With what there is to be recorded.
+#[cold]
+fn options_of(
+    view: &View<'_>,
+    meta: &PacketMeta,
+    (reason, error, argument): (DropReason, IcmpError, u32),
+) -> (options::Options4, options::Recorded) {
+    let Ok(packet) = ipv4::View::parse(meta.packet.bytes()) else { return Default::default() };
+    // Linux has not looked at those behind a SID, but does for this error.
+    let unseen = meta.is(BEHIND_SID) && error != IcmpError::AddressUnreachable;
+    // `ip_tunnel_xmit` and `ip6_tnl_start_xmit` have forgotten them before they look at the length.
+    let forgotten = meta.is(TUNNELLED) && error == IcmpError::TooBig;
+    if unseen || forgotten {
+        return Default::default();
+    }
+    let fault = (argument as usize).saturating_sub(ipv4::Header::LEN);
+    let options = match reason {
+        DropReason::OptionMalformed => options::known_before(packet.options, fault),
+        _ => packet.options,
+    };
+    options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
+}
+
+/// How much of a packet is quoted at the most.
+const fn quoted(error: IcmpError, argument: u32, sender: IpAddr) -> usize {
+    match error {
+        IcmpError::Port | IcmpError::Reassembly if argument > 0 => argument as usize,
+        // In IPv6 it is a pointer.
+        IcmpError::Protocol if argument > 0 && sender.is_ipv4() => argument as usize,
+        _ => usize::MAX,
+    }
+}
+
+/// Whether an error comes from the destination of the packet, as an address of the router's.
+#[cold]
+fn answers_for(
+    view: &View<'_>,
+    meta: &PacketMeta,
+    (reason, error): (DropReason, IcmpError),
+    destination: IpAddr,
+) -> bool {
+    let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
+    // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
+    let forwarded = says_no_way(error) || matches!(error, IcmpError::HopLimit | IcmpError::TooBig);
+    if destination.is_ipv4() && forwarded {
+        return false;
+    }
+    // Linux asks where the packet was to leave, if a neighbour there did not answer: `skb->dev`.
+    let leaves = reason == DropReason::NeighbourUnresolved && meta.extra.wrapping == 0;
+    let instance = leaves.then_some(meta.extra.instance).or_else(|| where_it_came_in(view, meta));
+    let here = delivered || is_own(view, meta, instance, destination);
+    let elsewhere = match instance {
+        Some(instance) if leaves => is_of_others(view, instance, destination),
+        _ => is_elsewhere(view, meta, destination),
+    };
+    here && !elsewhere || is_anycast(view, destination)
 }
 
 /// The longest message to `sender`: what routers on the way have reported of it counts.
