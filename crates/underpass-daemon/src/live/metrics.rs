@@ -230,6 +230,15 @@ fn policers(registry: &mut Registry, policers: &[Policer]) {
 }
 
 fn counted(registry: &mut Registry, stats: &Stats) {
+    packet_path(registry, stats);
+    ports(registry, &stats.ports);
+    mpls(registry, &stats.mpls);
+    workers(registry, &stats.workers);
+    sids(registry, &stats.sids);
+    policies(registry, &stats.policies);
+}
+
+fn packet_path(registry: &mut Registry, stats: &Stats) {
     let totals = &stats.totals;
     for (name, help, value) in [
         ("packets_received", "Packets that came in by a port", totals.received),
@@ -251,8 +260,9 @@ fn counted(registry: &mut Registry, stats: &Stats) {
     counters(registry, "packets_dropped", "Packets dropped by the packet path", drops);
     let misses = stats.fast_path.misses.iter().map(|(cause, count)| (Cause { cause: cause.clone() }, *count));
     counters(registry, "fast_path_misses", "Packets that the kernel gave to workers", misses);
+}
 
-    let ports = &stats.ports;
+fn ports(registry: &mut Registry, ports: &[super::stats::Port]) {
     let device = |port: &super::stats::Port| Device { device: port.name.clone() };
     let each =
         |value: fn(&super::stats::Port) -> u64| ports.iter().map(move |port| (device(port), value(port)));
@@ -289,8 +299,9 @@ fn counted(registry: &mut Registry, stats: &Stats) {
         attached.get_or_create(&labels).set(1);
     }
     registry.register("port_attached", "1 for each device, with its driver", attached);
+}
 
-    let mpls = &stats.mpls;
+fn mpls(registry: &mut Registry, mpls: &[super::stats::MplsDevice]) {
     let each = |value: fn(&super::stats::MplsDevice) -> u64| {
         mpls.iter().map(move |one| (Device { device: one.name.clone() }, value(one)))
     };
@@ -332,8 +343,9 @@ fn counted(registry: &mut Registry, stats: &Stats) {
         "Packets too long to be sent with labels",
         each(|one| one.tx_errors),
     );
+}
 
-    let workers = &stats.workers;
+fn workers(registry: &mut Registry, workers: &[super::stats::Worker]) {
     let worker = |worker: &super::stats::Worker| Worker { worker: worker.number as u64 };
     let each =
         |value: fn(&super::stats::Worker) -> u64| workers.iter().map(move |one| (worker(one), value(one)));
@@ -345,22 +357,24 @@ fn counted(registry: &mut Registry, stats: &Stats) {
     });
     gauges(registry, "worker_free_buffers", "Buffers that a worker has free", free);
     counters(registry, "worker_sleeps", "Times that a worker went to sleep", each(|one| one.sleeps));
+}
 
+fn sids(registry: &mut Registry, sids: &[super::stats::Sid]) {
     let sid = |sid: &super::stats::Sid| Sid {
         prefix: sid.prefix.clone(),
         table: sid.table,
         behaviour: sid.behaviour.clone(),
     };
-    let each =
-        |value: fn(&super::stats::Sid) -> u64| stats.sids.iter().map(move |one| (sid(one), value(one)));
+    let each = |value: fn(&super::stats::Sid) -> u64| sids.iter().map(move |one| (sid(one), value(one)));
     counters(registry, "sid_packets", "Packets processed by a local SID", each(|one| one.packets));
     counters(registry, "sid_bytes", "Bytes processed by a local SID", each(|one| one.bytes));
     counters(registry, "sid_errors", "Packets refused by a local SID", each(|one| one.errors));
+}
 
+fn policies(registry: &mut Registry, policies: &[super::stats::Policy]) {
     let policy = |policy: &super::stats::Policy| Policy { encap: policy.encap.clone() };
-    let each = |value: fn(&super::stats::Policy) -> u64| {
-        stats.policies.iter().map(move |one| (policy(one), value(one)))
-    };
+    let each =
+        |value: fn(&super::stats::Policy) -> u64| policies.iter().map(move |one| (policy(one), value(one)));
     counters(
         registry,
         "policy_packets",
