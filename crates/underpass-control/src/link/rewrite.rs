@@ -93,20 +93,10 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     let made = Made::of(router, devices, index, device);
     let Made { tunnel, vlan, bridge } = made;
     if let Some(device) = device {
-        let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
-        fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
-        let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
-        let flags = match (device, tunnel) {
-            (_, Some(made)) => made.flags(flags),
-            (Device::Vlan | Device::Bridge, _) => flags,
-            (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
-            _ => {
-                let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
-                flags & !clear | (IFF_NOARP | IFF_MASTER) as u32
-            }
-        };
-        fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+        rewrite_header(&mut fixed, device, tunnel);
     }
+    let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+    let state = State { up: flags & IFF_UP as u32 != 0, carrier: flags & IFF_LOWER_UP as u32 != 0 };
     let ends = tunnel.and_then(|made| made.tunnel.ends());
     // What the device has counted is what the host itself has sent and got.
     let counts = tunnel.is_some() || vlan.is_some() || bridge.is_some();
@@ -114,8 +104,6 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
     let swallowed =
         dummy.map(|link| count_link(router, link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
-    let up = fixed[8] & IFF_UP as u8 != 0;
-    let carrier = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & IFF_LOWER_UP as u32 != 0;
     let mut bytes = Vec::new();
     let to = Address { port: message.port(), sequence: message.sequence };
     let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
@@ -123,59 +111,33 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         let mut info = false;
         for attribute in message.attributes(HEADER) {
             let value = attribute.value;
-            match (attribute.kind, device) {
-                (libc::IFLA_LINKINFO, _) => {
+            match attribute.kind {
+                libc::IFLA_LINKINFO => {
                     info = true;
                     write_info(reply, device, made, &master, Some(attribute));
                 }
-                (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
-                (libc::IFLA_LINK, _) if counts => {}
-                (libc::IFLA_STATS64 | libc::IFLA_STATS, _) if count.is_some() => {}
-                (libc::IFLA_MIN_MTU, Some(Device::Tunnel(_))) => {
-                    reply.u32(libc::IFLA_MIN_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().0))
-                }
-                (libc::IFLA_MAX_MTU, Some(Device::Tunnel(_))) => {
-                    reply.u32(libc::IFLA_MAX_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
-                }
-                (libc::IFLA_MASTER, _) if master.is_some() => {}
-                (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
-                (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
-                    reply.u8(libc::IFLA_OPERSTATE, 0)
-                }
-                (libc::IFLA_OPERSTATE, Some(Device::Vlan)) if up => {
-                    reply.u8(libc::IFLA_OPERSTATE, if carrier { 6 } else { 3 });
-                }
-                (libc::IFLA_OPERSTATE, Some(Device::Bridge)) => {
-                    reply.u8(libc::IFLA_OPERSTATE, if up && carrier { 6 } else { 2 });
-                }
-                (libc::IFLA_MIN_MTU, Some(Device::Bridge)) => reply.u32(libc::IFLA_MIN_MTU, 68),
-                (libc::IFLA_MAX_MTU, Some(Device::Bridge)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
-                (libc::IFLA_MIN_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MIN_MTU, 0),
-                (libc::IFLA_MAX_MTU, Some(Device::Vlan)) => reply.u32(libc::IFLA_MAX_MTU, 65535),
-                (libc::IFLA_QDISC, Some(_)) => {
-                    let queues = matches!(device, Some(Device::Tunnel(kind)) if kind.queues());
-                    let queued = if queues { "pfifo_fast" } else { "noqueue" };
-                    let root = router.tc.get(index).and_then(|control| control.root());
-                    let own = if up { queued } else { "noop" };
-                    reply.text(libc::IFLA_QDISC, root.map_or(own, |root| root.kind.name()))
-                }
-                (libc::IFLA_MIN_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MIN_MTU, 1280),
-                (libc::IFLA_MIN_MTU | libc::IFLA_MAX_MTU, Some(Device::Dummy)) => {
-                    reply.u32(attribute.kind, 0)
-                }
-                (libc::IFLA_MAX_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MAX_MTU, 65575),
-                (libc::IFLA_NUM_TX_QUEUES | libc::IFLA_NUM_RX_QUEUES, Some(_)) => {
-                    reply.u32(attribute.kind, 1)
-                }
-                (libc::IFLA_STATS64, _) => {
+                libc::IFLA_ADDRESS | libc::IFLA_BROADCAST if ends.is_some() => {}
+                libc::IFLA_LINK if counts => {}
+                libc::IFLA_STATS64 | libc::IFLA_STATS if count.is_some() => {}
+                libc::IFLA_MASTER if master.is_some() => {}
+                libc::IFLA_STATS64 => {
                     reply.align_64(libc::IFLA_PAD);
                     reply.attribute(libc::IFLA_STATS64, &with_sent::<8>(value, swallowed));
                 }
-                (libc::IFLA_STATS, _) => {
+                libc::IFLA_STATS => {
                     reply.attribute(libc::IFLA_STATS, &with_sent::<4>(value, swallowed));
                 }
-                (libc::IFLA_PAD, _) => {}
-                (kind, _) => reply.attribute(kind, value),
+                libc::IFLA_PAD => {}
+                libc::IFLA_QDISC if device.is_some() => {
+                    let root = router.tc.get(index).and_then(|control| control.root());
+                    let own = own_queueing(device, state.up);
+                    reply.text(libc::IFLA_QDISC, root.map_or(own, |root| root.kind.name()));
+                }
+                kind => match device.and_then(|device| number_of(device, tunnel, kind, state)) {
+                    Some(Own::Byte(own)) => reply.u8(kind, own),
+                    Some(Own::Word(own)) => reply.u32(kind, own),
+                    None => reply.attribute(kind, value),
+                },
             }
         }
         if let Some((master, _)) = master {
@@ -195,6 +157,75 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         }
     });
     written.is_ok().then_some(bytes)
+}
+
+/// Gives the header of a message the type and the flags of a device of the router's.
+fn rewrite_header(fixed: &mut [u8; HEADER], device: Device, tunnel: Option<&ProxiedTunnel>) {
+    let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
+    fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
+    let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+    let flags = match (device, tunnel) {
+        (_, Some(made)) => made.flags(flags),
+        (Device::Vlan | Device::Bridge, _) => flags,
+        (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
+        _ => {
+            let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
+            flags & !clear | (IFF_NOARP | IFF_MASTER) as u32
+        }
+    };
+    fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+}
+
+/// Whether a device is up, and has a carrier.
+#[derive(Clone, Copy)]
+struct State {
+    up: bool,
+    carrier: bool,
+}
+
+/// A number that a message says of a device of the router's.
+enum Own {
+    Byte(u8),
+    Word(u32),
+}
+
+/// What an attribute says of a device of the router's; `None`: what it says of the kernel's.
+fn number_of(
+    device: Device,
+    tunnel: Option<&ProxiedTunnel>,
+    attribute: u16,
+    State { up, carrier }: State,
+) -> Option<Own> {
+    Some(match (attribute, device) {
+        (libc::IFLA_OPERSTATE, Device::Vrf { .. }) if up => Own::Byte(6),
+        (libc::IFLA_OPERSTATE, Device::Dummy | Device::Tunnel(_)) if up => Own::Byte(0),
+        (libc::IFLA_OPERSTATE, Device::Vlan) if up => Own::Byte(if carrier { 6 } else { 3 }),
+        (libc::IFLA_OPERSTATE, Device::Bridge) => Own::Byte(if up && carrier { 6 } else { 2 }),
+        (libc::IFLA_MIN_MTU, Device::Tunnel(_)) => {
+            Own::Word(tunnel.map_or(0, |made| made.tunnel.mtu_bounds().0))
+        }
+        (libc::IFLA_MAX_MTU, Device::Tunnel(_)) => {
+            Own::Word(tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
+        }
+        (libc::IFLA_MIN_MTU, Device::Bridge) => Own::Word(68),
+        (libc::IFLA_MIN_MTU, Device::Vrf { .. }) => Own::Word(1280),
+        (libc::IFLA_MIN_MTU, Device::Vlan | Device::Dummy) | (libc::IFLA_MAX_MTU, Device::Dummy) => {
+            Own::Word(0)
+        }
+        (libc::IFLA_MAX_MTU, Device::Bridge | Device::Vlan) => Own::Word(65535),
+        (libc::IFLA_MAX_MTU, Device::Vrf { .. }) => Own::Word(65575),
+        (libc::IFLA_NUM_TX_QUEUES | libc::IFLA_NUM_RX_QUEUES, _) => Own::Word(1),
+        _ => return None,
+    })
+}
+
+/// How a device of the router's queues where nobody has said anything.
+fn own_queueing(device: Option<Device>, up: bool) -> &'static str {
+    match device {
+        _ if !up => "noop",
+        Some(Device::Tunnel(kind)) if kind.queues() => "pfifo_fast",
+        _ => "noqueue",
+    }
 }
 
 /// Statistics of the kernel's, in numbers of `N` bytes, with packets and bytes that workers have sent.
