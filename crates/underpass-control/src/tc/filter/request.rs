@@ -104,47 +104,13 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         // Linux: `tc_new_tfilter`, before it looks at the filter.
         place.parent = named.found.parent;
     }
-    let protocol = named.protocol;
     let chain = router.filters.chain(block, named.chain);
     let new_chain = chain.is_none_or(|chain| !chain.shown());
-    let priorities = chain.map(|chain| &chain.priorities[..]).unwrap_or_default();
-    let at = priorities.partition_point(|priority| priority.number < named.number);
-    let existing = priorities.get(at).filter(|priority| priority.number == named.number);
-    if existing.is_some_and(|priority| automatic || protocol != 0 && priority.protocol != protocol) {
-        return Err(RequestError::new(EINVAL, NOT_FOUND));
-    }
     let template = chain.is_some_and(|chain| chain.template.is_some());
-    let made = existing.is_none();
-    let kind = named.kind.clone();
-    match existing {
-        Some(priority) => named.check_kind(priority)?,
-        None => {
-            if kind.is_none() || protocol == 0 {
-                return Err(RequestError::new(EINVAL, "Filter kind and protocol must be specified"));
-            }
-            if !request.create() {
-                return Err(RequestError::new(ENOENT, NEED_CREATE));
-            }
-            if automatic {
-                // Below the one that would come after the middle: from 49152 down.
-                named.number = priorities.get(at).map_or(0xc000, |next| next.number.wrapping_sub(1));
-            }
-        }
-    }
+    let made = !has_priority(router, request, &mut named, automatic)?;
     let name = named.name();
     if made {
-        router.filters.ensure_chain(block, named.chain);
-        let kind = kind.unwrap_or_default();
-        let classifier = match Classifier::new(&kind, &mut router.filters, name, named.found.qdisc) {
-            Ok(classifier) => classifier,
-            Err(error) => {
-                router.filters.tidy(block, named.chain);
-                return Err(error);
-            }
-        };
-        let chain = router.filters.ensure_chain(block, named.chain);
-        let at = chain.priorities.partition_point(|priority| priority.number < name.number);
-        chain.priorities.insert(at, Priority { number: name.number, protocol, classifier });
+        make_priority(router, &named)?;
     }
     // Of a filter of u32 that is replaced, Linux tells what it was.
     let classifier = router.filters.classifier(name);
@@ -187,6 +153,51 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let small = router.filters.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
     let small = small.into_iter().find_map(|name| small_burst(router, name));
     Ok(small.map_or(Outcome::Done, crate::tc::action::warning))
+}
+
+/// Whether there is the priority of a filter that is added or changed. If not, it can be made; its number is chosen if the
+/// request leaves that to be done.
+fn has_priority(
+    router: &Router,
+    request: &Request<'_>,
+    named: &mut Named<'_>,
+    automatic: bool,
+) -> Result<bool, RequestError> {
+    let protocol = named.protocol;
+    let chain = router.filters.chain(named.found.block, named.chain);
+    let priorities = chain.map(|chain| &chain.priorities[..]).unwrap_or_default();
+    let at = priorities.partition_point(|priority| priority.number < named.number);
+    if let Some(existing) = priorities.get(at).filter(|priority| priority.number == named.number) {
+        if automatic || protocol != 0 && existing.protocol != protocol {
+            return Err(RequestError::new(EINVAL, NOT_FOUND));
+        }
+        named.check_kind(existing)?;
+        return Ok(true);
+    }
+    if named.kind.is_none() || protocol == 0 {
+        return Err(RequestError::new(EINVAL, "Filter kind and protocol must be specified"));
+    }
+    if !request.create() {
+        return Err(RequestError::new(ENOENT, NEED_CREATE));
+    }
+    if automatic {
+        // Below the one that would come after the middle: from 49152 down.
+        named.number = priorities.get(at).map_or(0xc000, |next| next.number.wrapping_sub(1));
+    }
+    Ok(false)
+}
+
+/// Makes the priority of a filter that is added, without filters.
+fn make_priority(router: &mut Router, named: &Named<'_>) -> Result<(), RequestError> {
+    let (block, name, protocol) = (named.found.block, named.name(), named.protocol);
+    router.filters.ensure_chain(block, named.chain);
+    let kind = named.kind.clone().unwrap_or_default();
+    let classifier = Classifier::new(&kind, &mut router.filters, name, named.found.qdisc)
+        .inspect_err(|_| router.filters.tidy(block, named.chain))?;
+    let chain = router.filters.ensure_chain(block, named.chain);
+    let at = chain.priorities.partition_point(|priority| priority.number < name.number);
+    chain.priorities.insert(at, Priority { number: name.number, protocol, classifier });
+    Ok(())
 }
 
 /// Makes or changes a filter of a priority that is there; says its handle.
