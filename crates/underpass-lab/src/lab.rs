@@ -2,12 +2,12 @@
 
 mod all;
 mod fou;
-mod kept;
 mod l3vpn;
 mod meter;
 mod mpls;
 mod police;
 mod run;
+mod run_until_signal;
 mod soak;
 mod stream;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use underpass_engine::worker::Burst;
 use underpass_port::index_of;
-use underpass_port::keep::{Keep, OfDevice};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::xdp::Memory;
 
@@ -26,12 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn open(
     driver: Driver,
     name: &str,
-    keep: &Keep,
+    kernel_frames: &KernelFrames,
     memory: &Memory,
     pool: &mut underpass_engine::buffer::Pool,
 ) -> Result<(Device, LivePort), Box<dyn Error>> {
-    keep.set_device(index_of(name)?, OfDevice::default())?;
-    let mut device = Device::attach(name, driver, keep)?;
+    kernel_frames.set_device(index_of(name)?, OfDevice::default())?;
+    let mut device = Device::attach(name, driver, kernel_frames)?;
     device.share_among(1);
     eprintln!("{name}: {} ({})", device.driver(), device.why());
     let queues: Vec<u32> = (0..device.queues()).collect();
@@ -57,8 +57,8 @@ fn spent() -> Result<f64, Box<dyn Error>> {
 
 fn generate(driver: Driver, name: &str, size: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
     let (memory, mut pool) = Memory::new(8192, 0)?;
-    let keep = Keep::new();
-    let (_device, mut port) = open(driver, name, &keep, &memory, &mut pool)?;
+    let kernel_frames = KernelFrames::new();
+    let (_device, mut port) = open(driver, name, &kernel_frames, &memory, &mut pool)?;
     let mut frame = vec![0_u8; size];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[12..22].copy_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, (size - 54) as u8, 17, 64]);
@@ -84,9 +84,9 @@ fn generate(driver: Driver, name: &str, size: usize, seconds: u64) -> Result<(),
 fn forward(driver: &str, names: [&str; 2], seconds: u64) -> Result<(), Box<dyn Error>> {
     let driver = driver_of(driver)?;
     let (memory, mut pool) = Memory::new(16384, 512)?;
-    let keep = Keep::new();
-    let (_a, a) = open(driver, names[0], &keep, &memory, &mut pool)?;
-    let (_b, b) = open(driver, names[1], &keep, &memory, &mut pool)?;
+    let kernel_frames = KernelFrames::new();
+    let (_a, a) = open(driver, names[0], &kernel_frames, &memory, &mut pool)?;
+    let (_b, b) = open(driver, names[1], &kernel_frames, &memory, &mut pool)?;
     let mut ports = [a, b];
     let (start, mut forwarded) = (Instant::now(), 0);
     let (end, mut burst) = (start + Duration::from_secs(seconds), Burst::new());

@@ -101,7 +101,7 @@ mod tests {
     #![allow(unsafe_code)]
 
     use super::*;
-    use crate::keep::Keep;
+    use crate::kernel_frames::KernelFrames;
     use crate::sys;
     use crate::xdp::bpf::ProgramKind;
     use crate::xdp::program;
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn filters_come_and_go() {
         let test = || {
-            let keep = Keep::new();
+            let kernel_frames = KernelFrames::new();
             // SAFETY: no memory is passed; the thread ends with the test.
             let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            let (Ok(_), 0) = (keep.maps(), made) else {
+            let (Ok(_), 0) = (kernel_frames.maps(), made) else {
                 eprintln!("SKIPPED filters_come_and_go: needs the right to load BPF programs");
                 return;
             };
@@ -124,7 +124,7 @@ mod tests {
                 let output = std::process::Command::new("tc").args(words).output().unwrap();
                 String::from_utf8(output.stdout).unwrap().matches("underpass direct-action").count()
             };
-            let program = program::load(ProgramKind::Classifier, &keep, None).unwrap();
+            let program = program::load(ProgramKind::Classifier, &kernel_frames, None).unwrap();
             std::mem::forget(Filter::attach(&program, ifindex, Hook::Ingress).unwrap());
             let ingress = Filter::attach(&program, ifindex, Hook::Ingress).unwrap();
             let egress = Filter::attach(&program, ifindex, Hook::Egress).unwrap();

@@ -1,9 +1,8 @@
 //! Where packets come from and go: captures, memory for tests and measurements, and the kernel's devices.
 
-pub mod back;
 mod clsact;
 pub mod fast;
-pub mod keep;
+pub mod kernel_frames;
 pub mod live;
 pub mod memory;
 mod netlink;
@@ -11,6 +10,7 @@ pub mod packet;
 pub mod pcap;
 pub mod pcapng;
 pub mod promiscuous;
+pub mod return_path;
 mod sys;
 pub mod tun;
 mod vnet;

@@ -9,11 +9,11 @@ use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
 use underpass_engine::worker::Burst;
 
-use crate::back::BackPort;
 use crate::clsact::{Filter, Hook};
 use crate::fast::{self, Fast, Hook as At, Misses, Taps};
-use crate::keep::Keep;
+use crate::kernel_frames::KernelFrames;
 use crate::packet::{Fanout, PacketPort};
+use crate::return_path::ReturnPort;
 use crate::sys;
 use crate::tun::TunPort;
 use crate::xdp::bpf::{self, Attach, Map, MapKind, ProgramKind};
@@ -103,7 +103,7 @@ pub struct Device {
     why: String,
     queues: u32,
     virtual_peer: bool,
-    keep: Keep,
+    kernel_frames: KernelFrames,
     attached: Attached,
     /// Whether several ports share the device.
     shared: bool,
@@ -149,7 +149,7 @@ impl Device {
     ///
     /// # Errors
     /// The device or the driver is not there; with [`Driver::Auto`], what the last driver tried said.
-    pub fn attach(name: &str, driver: Driver, keep: &Keep) -> Result<Self, AttachError> {
+    pub fn attach(name: &str, driver: Driver, kernel_frames: &KernelFrames) -> Result<Self, AttachError> {
         let fail = |what| move |source| AttachError { device: name.to_owned(), what, source };
         let ifindex = sys::index_of(name).map_err(fail("no such device"))?;
         let virtual_peer = sys::driver_of(name) == "veth";
@@ -160,31 +160,32 @@ impl Device {
             why,
             queues: sys::receive_queues(name),
             virtual_peer,
-            keep: keep.clone(),
+            kernel_frames: kernel_frames.clone(),
             attached,
             shared: true,
             group: Mutex::default(),
         };
         let packet = |why: &str| {
-            let attached = attach_packet(ifindex, keep).map_err(fail("AF_PACKET"))?;
+            let attached = attach_packet(ifindex, kernel_frames).map_err(fail("AF_PACKET"))?;
             Ok(plain("packet", why.to_owned(), attached))
         };
         match driver {
             Driver::Packet => packet("as asked for"),
-            Driver::Xdp => match attach_xdp(ifindex, keep, Mode::Native) {
+            Driver::Xdp => match attach_xdp(ifindex, kernel_frames, Mode::Native) {
                 Ok(attached) => Ok(plain("xdp-native", "as asked for".to_owned(), attached)),
                 Err(error) => {
-                    let attached = attach_xdp(ifindex, keep, Mode::Generic).map_err(fail("XDP"))?;
+                    let attached = attach_xdp(ifindex, kernel_frames, Mode::Generic).map_err(fail("XDP"))?;
                     Ok(plain("xdp-generic", format!("no native mode: {error}"), attached))
                 }
             },
             Driver::XdpGeneric => {
-                let attached = attach_xdp(ifindex, keep, Mode::Generic).map_err(fail("generic XDP"))?;
+                let attached =
+                    attach_xdp(ifindex, kernel_frames, Mode::Generic).map_err(fail("generic XDP"))?;
                 Ok(plain("xdp-generic", "as asked for".to_owned(), attached))
             }
             Driver::Auto if virtual_peer => packet("large segments cross a veth device whole only so"),
             // Not generic mode: it saves nothing, and hands up large segments without the size of their parts.
-            Driver::Auto => match attach_xdp(ifindex, keep, Mode::Native) {
+            Driver::Auto => match attach_xdp(ifindex, kernel_frames, Mode::Native) {
                 Ok(attached) => Ok(plain("xdp-native", "the driver has native XDP".to_owned(), attached)),
                 Err(error) => packet(&format!("no native XDP: {error}")),
             },
@@ -198,7 +199,7 @@ impl Device {
     /// As [`Self::attach`]; EINVAL: the kernel has no such hooks.
     pub fn attach_fast(
         name: &str,
-        keep: &Keep,
+        kernel_frames: &KernelFrames,
         (fast, hooks): (&Fast, Hooks),
         misses: &str,
     ) -> Result<Self, AttachError> {
@@ -231,7 +232,7 @@ impl Device {
             ),
             queues: sys::receive_queues(name),
             virtual_peer: sys::driver_of(name) == "veth",
-            keep: keep.clone(),
+            kernel_frames: kernel_frames.clone(),
             attached: Attached::Fast {
                 misses,
                 leaving: fast::leaving(name, ifindex),
@@ -365,7 +366,7 @@ impl Device {
                 let port = PacketPort::open(
                     (self.ifindex, listened),
                     filter,
-                    &self.keep,
+                    &self.kernel_frames,
                     fanout,
                     tunnels.is_some(),
                     plain,
@@ -387,12 +388,12 @@ pub fn programs_of_others(ifindex: u32) -> (usize, usize) {
     (at(Attach::TcIngress), at(Attach::TcEgress))
 }
 
-fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
-    if keep.without_bpf().is_some() {
+fn attach_packet(ifindex: u32, kernel_frames: &KernelFrames) -> io::Result<Attached> {
+    if kernel_frames.without_bpf().is_some() {
         return Ok(Attached::Packet { filter: None, _taken: None, tunnels: None });
     }
-    let filter = program::load(ProgramKind::Filter, keep, None)?;
-    let drop = program::load(ProgramKind::Classifier, keep, None)?;
+    let filter = program::load(ProgramKind::Filter, kernel_frames, None)?;
+    let drop = program::load(ProgramKind::Classifier, kernel_frames, None)?;
     let taken = hook(&drop, ifindex, Hook::Ingress)?;
     // Without it they are cut here.
     let tunnels = tunnel::load().and_then(|program| hook(&program, ifindex, Hook::Egress)).ok();
@@ -423,12 +424,12 @@ enum Mode {
     Native = 1 << 2,
 }
 
-fn attach_xdp(ifindex: u32, keep: &Keep, mode: Mode) -> io::Result<Attached> {
+fn attach_xdp(ifindex: u32, kernel_frames: &KernelFrames, mode: Mode) -> io::Result<Attached> {
     /// Queues that a device may have.
     const QUEUES: u32 = 1024;
     let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
     let redirect = Sockets { map: &sockets, missing: XDP_PASS };
-    let program = program::load(ProgramKind::Xdp, keep, Some(redirect))?;
+    let program = program::load(ProgramKind::Xdp, kernel_frames, Some(redirect))?;
     let link = sys::soon(|| bpf::link(&program, ifindex, Attach::Xdp, mode as u32))?;
     Ok(Attached::Xdp { sockets, _link: link })
 }
@@ -442,7 +443,7 @@ pub enum LivePort {
     /// A TUN or TAP device of ours.
     Tun(TunPort),
     /// The return path of frames to the kernel.
-    Back(BackPort),
+    ReturnPath(ReturnPort),
 }
 
 impl LivePort {
@@ -453,7 +454,7 @@ impl LivePort {
             Self::Xdp(port) => port.receive(pool, burst),
             Self::Packet(port) => port.receive(pool, burst),
             Self::Tun(port) => port.receive(pool, burst),
-            Self::Back(_) => {}
+            Self::ReturnPath(_) => {}
         }
     }
 
@@ -464,7 +465,7 @@ impl LivePort {
             Self::Xdp(port) => port.send(pool, packets),
             Self::Packet(port) => port.send(pool, packets),
             Self::Tun(port) => port.send(pool, packets),
-            Self::Back(port) => port.send(pool, packets),
+            Self::ReturnPath(port) => port.send(pool, packets),
         }
     }
 
@@ -474,7 +475,7 @@ impl LivePort {
         match self {
             Self::Xdp(port) => port.unsent(),
             Self::Packet(port) => port.unsent(),
-            Self::Tun(_) | Self::Back(_) => false,
+            Self::Tun(_) | Self::ReturnPath(_) => false,
         }
     }
 
@@ -484,7 +485,7 @@ impl LivePort {
             Self::Xdp(port) => port.descriptors().collect(),
             Self::Packet(port) => vec![port.descriptor()],
             Self::Tun(port) => vec![port.descriptor().as_raw_fd()],
-            Self::Back(_) => Vec::new(),
+            Self::ReturnPath(_) => Vec::new(),
         }
     }
 
@@ -494,7 +495,7 @@ impl LivePort {
             Self::Xdp(port) => (port.tally, port.kernel_drops()),
             Self::Packet(port) => (port.tally(), port.kernel_drops()),
             Self::Tun(port) => (port.tally, 0),
-            Self::Back(port) => (port.tally(), 0),
+            Self::ReturnPath(port) => (port.tally(), 0),
         };
         Tally { kernel_drops, ..tally }
     }
@@ -505,7 +506,7 @@ impl LivePort {
             Self::Xdp(port) => port.close(pool),
             Self::Packet(port) => port.close(pool),
             Self::Tun(port) => port.close(pool),
-            Self::Back(port) => port.close(pool),
+            Self::ReturnPath(port) => port.close(pool),
         }
     }
 }

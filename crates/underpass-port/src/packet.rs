@@ -18,7 +18,7 @@ use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::{Burst, Kept};
 use underpass_packet::ethernet;
 
-use crate::keep::Keep;
+use crate::kernel_frames::KernelFrames;
 use crate::live::Tally;
 use crate::sys::{self, Mapping};
 use crate::vnet;
@@ -126,7 +126,7 @@ pub struct PacketPort {
     next: usize,
     ifindex: u32,
     /// What BPF would do, where there is none.
-    keep: Option<Keep>,
+    kernel_frames: Option<KernelFrames>,
     /// A socket that only sends, for plain packets: a message of `sendmmsg` costs more than a descriptor. `None`
     /// where all queues have one already, or there is no AF_XDP.
     plain: Option<XdpPort>,
@@ -172,7 +172,7 @@ impl PacketPort {
     pub(crate) fn open(
         (ifindex, listened): (u32, u32),
         filter: Option<i32>,
-        keep: &Keep,
+        kernel_frames: &KernelFrames,
         fanout: Fanout,
         tunnels: bool,
         plain: Option<XdpPort>,
@@ -202,7 +202,7 @@ impl PacketPort {
             let group = group.map_or(packet_option::FANOUT_UNIQUE_ID, u32::from);
             sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &(group | packet_option::FANOUT_FLOWS))?;
         }
-        let keep = filter.is_none().then(|| keep.clone());
+        let kernel_frames = filter.is_none().then(|| kernel_frames.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
         let segments = open_sender(ifindex)?;
         let told = if listened == ifindex { None } else { Some(open_sender(ifindex)?) };
@@ -214,7 +214,7 @@ impl PacketPort {
             ring,
             next: 0,
             ifindex,
-            keep,
+            kernel_frames,
             plain,
             segments,
             tunnels,
@@ -284,8 +284,10 @@ impl PacketPort {
                 pool.give(packet);
                 continue;
             }
-            match &self.keep {
-                Some(keep) if keep.kept(self.ifindex, packet.bytes()) == Kept::Yes => pool.give(packet),
+            match &self.kernel_frames {
+                Some(kernel_frames) if kernel_frames.kept(self.ifindex, packet.bytes()) == Kept::Yes => {
+                    pool.give(packet)
+                }
                 _ => burst.push(packet),
             }
         }

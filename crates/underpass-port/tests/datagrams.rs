@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab::{Forwarder, Namespace, Raw, port, veth};
 use underpass_packet::checksum::Sum;
 use underpass_packet::protocol;
-use underpass_port::keep::Keep;
+use underpass_port::kernel_frames::KernelFrames;
 use underpass_port::live::{Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
 
@@ -90,12 +90,12 @@ fn datagrams_keep_their_borders() {
     let (a, router) = (Namespace::new(), Namespace::new());
     veth((&a, "a0", "02:00:00:00:00:0a"), (&router, "ra", "02:00:00:00:01:0a"));
     let forwarder = Forwarder::start(&router, move |memory, pool| {
-        let keep = Keep::new();
+        let kernel_frames = KernelFrames::new();
         let tun = TunPort::open("host", TunKind::Tun, false).unwrap();
         lab::ip("link set host addrgenmode none up mtu 1500");
         lab::ip("addr add 10.0.0.2/24 dev host");
         lab::ip("addr add fd00::2/64 dev host nodad");
-        [port("ra", Driver::Xdp, &keep, memory, pool), LivePort::Tun(tun)]
+        [port("ra", Driver::Xdp, &kernel_frames, memory, pool), LivePort::Tun(tun)]
     });
     let host = router.beside();
     for (ipv6, at_once) in [(false, false), (true, false), (false, true), (true, true)] {

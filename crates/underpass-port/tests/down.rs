@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lab::{Namespace, Raw, port, segment_behind, veth};
 use underpass_engine::buffer::HEADROOM;
 use underpass_engine::worker::Burst;
-use underpass_port::keep::Keep;
+use underpass_port::kernel_frames::KernelFrames;
 use underpass_port::live::Driver;
 
 const FRAMES: usize = 3;
@@ -36,7 +36,7 @@ fn what_was_not_taken_leaves_later() {
         let peer = Arc::new(a.run(|| Raw::open("a0")));
         router.run(move || {
             let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 4).unwrap();
-            let mut port = port("r0", driver, &Keep::new(), &memory, &mut pool);
+            let mut port = port("r0", driver, &KernelFrames::new(), &memory, &mut pool);
             let free = pool.available();
             assert!(!port.unsent(), "{driver:?}");
             lab::ip("link set r0 down");
@@ -75,9 +75,9 @@ fn segments_come_as_before() {
     veth((&router, "a0", "02:00:00:00:00:02"), (&router, "r0", "02:00:00:00:00:01"));
     router.run(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(64, 8).unwrap();
-        let keep = Keep::new();
-        let mut sender = port("a0", Driver::Packet, &keep, &memory, &mut pool);
-        let mut receiver = port("r0", Driver::Packet, &keep, &memory, &mut pool);
+        let kernel_frames = KernelFrames::new();
+        let mut sender = port("a0", Driver::Packet, &kernel_frames, &memory, &mut pool);
+        let mut receiver = port("r0", Driver::Packet, &kernel_frames, &memory, &mut pool);
         for turn in 0..3 {
             lab::ip("link set r0 down");
             lab::ip("link set r0 up");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab::{Forwarder, Namespace, Raw, Seen, port, segment_behind, veth};
 use underpass_engine::buffer::Packet;
 use underpass_engine::offload::{Cut, make_even};
-use underpass_port::keep::{Keep, OfDevice, Vlan};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice, Vlan};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
 
@@ -47,8 +47,8 @@ impl Line {
     /// Forwards between `ra` and `rb` with these drivers.
     fn forward(&self, a: Driver, b: Driver) -> Forwarder {
         Forwarder::start(&self.router, move |memory, pool| {
-            let keep = Keep::new();
-            [port("ra", a, &keep, memory, pool), port("rb", b, &keep, memory, pool)]
+            let kernel_frames = KernelFrames::new();
+            [port("ra", a, &kernel_frames, memory, pool), port("rb", b, &kernel_frames, memory, pool)]
         })
     }
 }
@@ -232,8 +232,8 @@ fn tunnelled_segments_leave_whole() {
         let forwarder = Forwarder::start_changing(
             &line.router,
             |memory, pool| {
-                let keep = Keep::new();
-                let port = |name, pool: &mut _| port(name, Driver::Packet, &keep, memory, pool);
+                let kernel_frames = KernelFrames::new();
+                let port = |name, pool: &mut _| port(name, Driver::Packet, &kernel_frames, memory, pool);
                 [port("ra", pool), port("rb", pool)]
             },
             move |from, packet| {
@@ -264,8 +264,8 @@ fn the_kernel_cuts_what_the_device_does_not_take() {
     let peer = Arc::new(a.run(|| Raw::open("a0")));
     router.run(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(64, 4).unwrap();
-        let keep = Keep::new();
-        let mut port = port("r0", Driver::Packet, &keep, &memory, &mut pool);
+        let kernel_frames = KernelFrames::new();
+        let mut port = port("r0", Driver::Packet, &kernel_frames, &memory, &mut pool);
         let gre = [0x20, 0, 8, 0, 1, 2, 3, 4];
         let summed = [0xa0, 0, 8, 0, 0, 0, 0, 0, 1, 2, 3, 4];
         let gue = [&[0x01, 47, 0, 0, 9, 9, 9, 9][..], &gre].concat();
@@ -358,12 +358,12 @@ fn tcp_to_tun(driver: Driver) -> Seen {
          neigh add fd00::2 lladdr {router_mac} dev a0 nud permanent"
     ));
     let forwarder = Forwarder::start(&router, move |memory, pool| {
-        let keep = Keep::new();
+        let kernel_frames = KernelFrames::new();
         let tun = TunPort::open("host", TunKind::Tun, false).unwrap();
         lab::ip("link set host addrgenmode none up mtu 1500");
         lab::ip("addr add 10.0.0.2/24 dev host");
         lab::ip("addr add fd00::2/64 dev host nodad");
-        [port("ra", driver, &keep, memory, pool), LivePort::Tun(tun)]
+        [port("ra", driver, &kernel_frames, memory, pool), LivePort::Tun(tun)]
     });
     // The forwarder has the router's thread; another one in its namespace has the sockets.
     let host = router.beside();
@@ -439,18 +439,20 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
     let (end, ended) = std::sync::mpsc::channel();
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
-        let keep = if bpf { Keep::new() } else { Keep::in_user_space("for the test") };
-        keep.set_device(
-            underpass_port::index_of("ra").unwrap(),
-            OfDevice { domain: 3, ..OfDevice::default() },
-        )
-        .unwrap();
+        let kernel_frames =
+            if bpf { KernelFrames::new() } else { KernelFrames::in_user_space("for the test") };
+        kernel_frames
+            .set_device(
+                underpass_port::index_of("ra").unwrap(),
+                OfDevice { domain: 3, ..OfDevice::default() },
+            )
+            .unwrap();
         let ifindex = underpass_port::index_of("ra").unwrap();
-        keep.add_vlan(Vlan { ifindex, protocol: 0x8100, id: 6 }).unwrap();
-        keep.add_local(3, [10, 0, 0, 9].into()).unwrap();
-        keep.add_local(3, IpAddr::from(far(9))).unwrap();
-        keep.add_local(0, IpAddr::from(far(1))).unwrap();
-        let device = Device::attach("ra", driver, &keep).unwrap();
+        kernel_frames.add_vlan(Vlan { ifindex, protocol: 0x8100, id: 6 }).unwrap();
+        kernel_frames.add_local(3, [10, 0, 0, 9].into()).unwrap();
+        kernel_frames.add_local(3, IpAddr::from(far(9))).unwrap();
+        kernel_frames.add_local(0, IpAddr::from(far(1))).unwrap();
+        let device = Device::attach("ra", driver, &kernel_frames).unwrap();
         let mut port = device.port(&[0], 1500, &memory, &mut pool).unwrap();
         // Of XDP, what the kernel gets is what its taps see.
         let tap = Raw::open("ra");
@@ -527,9 +529,9 @@ fn workers_share_a_device() {
     let (end, ended) = std::sync::mpsc::channel();
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
-        let keep = Keep::new();
-        keep.set_device(underpass_port::index_of("ra").unwrap(), OfDevice::default()).unwrap();
-        let device = Device::attach("ra", Driver::Packet, &keep).unwrap();
+        let kernel_frames = KernelFrames::new();
+        kernel_frames.set_device(underpass_port::index_of("ra").unwrap(), OfDevice::default()).unwrap();
+        let device = Device::attach("ra", Driver::Packet, &kernel_frames).unwrap();
         let mut ports = [0, 1].map(|_| device.port(&[0], 1500, &memory, &mut pool).unwrap());
         ready.send(()).unwrap();
         ended.recv().unwrap();
@@ -588,15 +590,15 @@ fn ports_come_and_go_over_one_memory() {
     router.run(|| {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(8192, 0).unwrap();
         let slots = pool.available();
-        let keep = Keep::new();
-        let first = port("r0", Driver::Xdp, &keep, &memory, &mut pool);
-        let second = port("r1", Driver::XdpGeneric, &keep, &memory, &mut pool);
+        let kernel_frames = KernelFrames::new();
+        let first = port("r0", Driver::Xdp, &kernel_frames, &memory, &mut pool);
+        let second = port("r1", Driver::XdpGeneric, &kernel_frames, &memory, &mut pool);
         lab::ip("link del r0");
-        let third = port("r2", Driver::Xdp, &keep, &memory, &mut pool);
+        let third = port("r2", Driver::Xdp, &kernel_frames, &memory, &mut pool);
         first.close(&mut pool);
         second.close(&mut pool);
         // The queue is free again, and the third socket lends the memory.
-        let second = port("r1", Driver::Packet, &keep, &memory, &mut pool);
+        let second = port("r1", Driver::Packet, &kernel_frames, &memory, &mut pool);
         second.close(&mut pool);
         third.close(&mut pool);
         assert_eq!(pool.available(), slots);
@@ -613,9 +615,9 @@ fn a_queue_is_opened_again_at_once() {
     veth((&a, "a0", A), (&router, "r0", B));
     router.run(|| {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(8192, 0).unwrap();
-        let keep = Keep::new();
+        let kernel_frames = KernelFrames::new();
         for _ in 0..30 {
-            let device = Device::attach("r0", Driver::Xdp, &keep).unwrap();
+            let device = Device::attach("r0", Driver::Xdp, &kernel_frames).unwrap();
             device.port(&[0], 1500, &memory, &mut pool).unwrap().close(&mut pool);
         }
     });

@@ -8,7 +8,7 @@ use serde::Serialize;
 use underpass_daemon::kernel::Filters;
 use underpass_daemon::live;
 use underpass_daemon::testbed::{self, Namespace};
-use underpass_port::keep::Keep;
+use underpass_port::kernel_frames::KernelFrames;
 use underpass_port::live::{Device, Driver};
 
 use underpass_daemon::{output::print, processor};
@@ -164,7 +164,7 @@ fn machine(root: bool) -> anyhow::Result<Vec<Finding>> {
         let namespace = Namespace::new("doctor")?;
         namespace.run("ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up")?;
         for (what, driver, needed) in [("AF_PACKET", Driver::Packet, true), ("AF_XDP", Driver::Xdp, false)] {
-            let tried = namespace.enter(|| Device::attach("up0", driver, &Keep::default()))?;
+            let tried = namespace.enter(|| Device::attach("up0", driver, &KernelFrames::default()))?;
             let note = match &tried {
                 Ok(device) => format!("{} with a veth device", device.driver()),
                 Err(error) => error.to_string(),

@@ -1,6 +1,6 @@
 //! Which devices are attached, and what their frames go by: driver and queues.
 
-mod made;
+mod made_devices;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,18 +16,18 @@ use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
 use underpass_port::{
     fast::Taps,
-    keep::Keep,
+    kernel_frames::KernelFrames,
     live::{Device, LONGEST},
     promiscuous::Promiscuous,
 };
 
 use super::{
     Options,
-    back::Backs,
     device::{self, Sysctls},
     fast::FastPrograms,
     filters::Watch,
-    kept::KeptFrames,
+    kernel_frames::KernelFramesUpdater,
+    return_paths::ReturnPaths,
     variables,
     worker::{Handle, Order},
 };
@@ -76,7 +76,7 @@ pub struct Attachments {
     wanted: Vec<String>,
     driver: Driver,
     /// The frames that the kernel keeps.
-    kept: KeptFrames,
+    kernel_frames: KernelFramesUpdater,
     attached: BTreeMap<u32, Attached>,
     /// Interface indexes of the host's devices, by VRF.
     hosts: BTreeMap<u32, (u32, PortId)>,
@@ -97,7 +97,7 @@ pub struct Attachments {
     resting: BTreeMap<u32, PortId>,
     failed: Failed,
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
-    backs: Backs,
+    return_paths: ReturnPaths,
     /// The program that carries packets in the kernel, or why there is none.
     fast: FastPrograms,
     /// When drivers were last looked at.
@@ -113,7 +113,7 @@ impl Attachments {
         Self {
             wanted: options.attach.clone(),
             driver: options.driver,
-            kept: KeptFrames::default(),
+            kernel_frames: KernelFramesUpdater::default(),
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
@@ -124,7 +124,7 @@ impl Attachments {
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
             failed: Failed::new(),
-            backs: Backs::default(),
+            return_paths: ReturnPaths::default(),
             fast: FastPrograms::default(),
             looked: Instant::now(),
             seen: None,
@@ -133,15 +133,15 @@ impl Attachments {
     }
 
     /// The frames that the kernel keeps.
-    pub fn keep(&self) -> &Keep {
-        self.kept.keep()
+    pub fn kernel_frames(&self) -> &KernelFrames {
+        self.kernel_frames.frames()
     }
 
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
         let inside = self.tunnels.contains_key(&index) || self.above.contains_key(&index);
-        host || inside || self.backs.are(index) || self.is_stand_in(index)
+        host || inside || self.return_paths.are(index) || self.is_stand_in(index)
     }
 
     /// Why no program carries packets, if none does.
@@ -210,7 +210,7 @@ impl Attachments {
             (links, locals, router.fou_generation(), router.hooked_generation())
         };
         let seen = state(router);
-        for port in self.backs.idle(router) {
+        for port in self.return_paths.idle(router) {
             self.close(port, workers);
         }
         if self.seen == Some(seen) {
@@ -218,19 +218,19 @@ impl Attachments {
         }
         let links = self.seen.is_none_or(|(links, ..)| links != seen.0);
         if links || self.seen.is_none_or(|(_, _, ports, _)| ports != seen.2) {
-            self.kept.follow_claims(router);
+            self.kernel_frames.follow_claims(router);
         }
         if links {
-            self.kept.follow_vlans(router);
+            self.kernel_frames.follow_vlans(router);
         }
         self.update_hooks(router, workers);
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
-        self.kept.follow_addresses(router);
+        self.kernel_frames.follow_addresses(router);
         for index in self.attached.keys() {
-            self.kept.follow_device(router, *index, self.backs.gives_all(*index));
+            self.kernel_frames.follow_device(router, *index, self.return_paths.gives_all(*index));
         }
         for index in self.above.keys() {
-            self.kept.follow_inside(router, *index);
+            self.kernel_frames.follow_inside(router, *index);
         }
         if links {
             self.update_hosts(router, workers, made);
@@ -324,17 +324,21 @@ impl Attachments {
             Driver::Xdp => By::Xdp,
             Driver::Packet => By::Packet,
         };
-        let mut device =
-            match self.fast.attach((index, name), self.driver, router, (self.kept.keep(), &self.sysctls)) {
-                Some(device) => device,
-                None => Device::attach(name, driver, self.kept.keep())?,
-            };
+        let mut device = match self.fast.attach(
+            (index, name),
+            self.driver,
+            router,
+            (self.kernel_frames.frames(), &self.sysctls),
+        ) {
+            Some(device) => device,
+            None => Device::attach(name, driver, self.kernel_frames.frames())?,
+        };
         if device.driver() != "packet"
             && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(wants_packet(&device, router))
         {
             tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
-            device = Device::attach(name, By::Packet, self.kept.keep())?;
+            device = Device::attach(name, By::Packet, self.kernel_frames.frames())?;
             device.set_why(format!("not with AF_XDP, as the device {why}"));
         }
         device.share_among(workers.len());
@@ -372,16 +376,16 @@ impl Attachments {
             if opening.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("interface {index}: a worker has not opened it yet, frames may be lost");
             }
-            self.kept.follow_device(router, index, self.backs.gives_all(index));
+            self.kernel_frames.follow_device(router, index, self.return_paths.gives_all(index));
         }
     }
 
     fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
         let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
         tracing::info!("{}: detached", device.name());
-        self.kept.forget_device(index);
+        self.kernel_frames.forget_device(index);
         router.set_programs(index, None);
-        if let Some(port) = self.backs.remove(router, index) {
+        if let Some(port) = self.return_paths.remove(router, index) {
             self.close(port, workers);
         }
         let _ = router.attach(index, None);
@@ -437,31 +441,37 @@ impl Attachments {
                 continue;
             }
             let hooked = router.hooked(index);
-            if hooked.ingress && !self.backs.gives_all(index) {
+            if hooked.ingress && !self.return_paths.gives_all(index) {
                 self.give_all(router, index, &device, workers);
             } else if !hooked.ingress {
-                self.backs.stop(index);
+                self.return_paths.stop(index);
             }
-            self.backs.warn(device.name(), index, hooked.egress);
-            self.kept.follow_device(router, index, self.backs.gives_all(index));
+            self.return_paths.warn(device.name(), index, hooked.egress);
+            self.kernel_frames.follow_device(router, index, self.return_paths.gives_all(index));
         }
         for index in self.dummies.keys() {
             let name = router.link(*index).map_or("", |link| &link.name);
-            self.backs.warn(name, *index, router.hooked(*index).egress);
+            self.return_paths.warn(name, *index, router.hooked(*index).egress);
         }
     }
 
     /// Makes the return path for the frames of a device, all of which go to workers then.
     fn give_all(&mut self, router: &mut Router, index: u32, device: &Device, workers: &[Handle]) {
-        if self.backs.again(index) {
+        if self.return_paths.again(index) {
             return;
         }
         let port = self.free_port();
-        match self.backs.make((index, device), port, self.kept.keep(), &self.sysctls, workers) {
+        match self.return_paths.make(
+            (index, device),
+            port,
+            self.kernel_frames.frames(),
+            &self.sysctls,
+            workers,
+        ) {
             Ok(()) => router.set_kernel_port(index, Some(port)),
             Err(why) => {
                 self.ports.remove(&port.0);
-                self.backs.cannot(device.name(), index, &why);
+                self.return_paths.cannot(device.name(), index, &why);
             }
         }
     }

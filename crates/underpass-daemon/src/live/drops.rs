@@ -12,7 +12,7 @@ use super::{
     Live,
     hex::hex,
     report::{PORT_REASONS, tallies},
-    worker::Account,
+    worker::Snapshot,
 };
 use crate::packet_path::{self, LinkName, port_name};
 
@@ -65,14 +65,14 @@ impl Live {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = now.saturating_sub(began.elapsed());
         let (_, in_kernel) = self.router.programs_counted();
-        let accounts = self.collect_accounts();
-        let mut drops = of_workers(accounts, &names, epoch);
+        let snapshots = self.collect_snapshots();
+        let mut drops = of_workers(snapshots, &names, epoch);
         for (reason, packets) in in_kernel.into_iter().filter(|(_, packets)| *packets > 0) {
             let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(reason));
             drop.packets += packets;
             drop.in_kernel += packets;
         }
-        for (port, (by_reason, ..)) in tallies(accounts) {
+        for (port, (by_reason, ..)) in tallies(snapshots) {
             for (reason, packets) in by_reason.into_iter().filter(|(_, packets)| *packets > 0) {
                 let drop = drops.entry(reason.clone()).or_default();
                 if drop.meaning.is_empty() {
@@ -104,29 +104,29 @@ fn empty(reason: DropReason) -> Dropped {
 }
 
 /// What workers have dropped whose clock was 0 at `epoch`, by the name of the reason.
-fn of_workers(accounts: &[Account], names: &[LinkName], epoch: Duration) -> BTreeMap<String, Dropped> {
+fn of_workers(snapshots: &[Snapshot], names: &[LinkName], epoch: Duration) -> BTreeMap<String, Dropped> {
     let mut drops: BTreeMap<String, Dropped> = BTreeMap::new();
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     let name = |port: Option<PortId>| port.map(|port| port_name(names, port).to_owned());
-    for account in accounts {
-        for (reason, packets) in account.drops.iter().filter(|(_, packets)| *packets > 0) {
+    for snapshot in snapshots {
+        for (reason, packets) in snapshot.drops.iter().filter(|(_, packets)| *packets > 0) {
             let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
             drop.packets += packets;
         }
-        for (port, by_reason) in &account.port_drops {
+        for (port, by_reason) in &snapshot.port_drops {
             for (reason, packets) in by_reason {
                 let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
                 *drop.ports.entry(port_name(names, *port).to_owned()).or_default() += packets;
             }
         }
-        for (reason, example) in &account.dropped_last {
+        for (reason, example) in &snapshot.dropped_last {
             let drop = drops.entry(reason.name().to_owned()).or_insert_with(|| empty(*reason));
             let newest = newest.entry(reason.name().to_owned()).or_default();
             if drop.last.is_none() || example.at >= *newest {
                 *newest = example.at;
                 drop.last = Some(Example {
                     time: (epoch + Duration::from_nanos(example.at)).as_nanos() as u64,
-                    worker: account.number,
+                    worker: snapshot.number,
                     port: name(example.port),
                     length: example.len,
                     hex: hex(example.bytes()),
@@ -153,13 +153,13 @@ mod tests {
     #[test]
     fn workers_add_up() {
         let names = [LinkName { id: LinkId(1), port: Some(PortId(3)), name: "wan".to_owned() }];
-        let account = |number, packets| Account {
+        let snapshot = |number, packets| Snapshot {
             number,
             drops: vec![(DropReason::NoRoute, packets), (DropReason::Loop, 0)],
             port_drops: vec![(PortId(3), vec![(DropReason::NoRoute, packets - 1)])],
-            ..Account::default()
+            ..Snapshot::default()
         };
-        let drops = of_workers(&[account(0, 3), account(1, 5)], &names, Duration::ZERO);
+        let drops = of_workers(&[snapshot(0, 3), snapshot(1, 5)], &names, Duration::ZERO);
         assert_eq!(drops.len(), 1);
         let drop = &drops["no-route"];
         let ports: Vec<_> = drop.ports.iter().map(|(name, packets)| (name.as_str(), *packets)).collect();

@@ -7,7 +7,7 @@ use underpass_control::Router;
 use underpass_engine::{bpf::classic::Filter, in_kernel::records::Places, tables::Writer};
 use underpass_port::{
     fast::{Fast, Matching, arena::Arena},
-    keep::Keep,
+    kernel_frames::KernelFrames,
     live::{Device, Hooks},
 };
 
@@ -79,13 +79,13 @@ impl FastPrograms {
         (index, name): (u32, &str),
         driver: Driver,
         router: &mut Router,
-        (keep, sysctls): (&Keep, &Sysctls),
+        (kernel_frames, sysctls): (&KernelFrames, &Sysctls),
     ) -> Option<Device> {
         let (Ok(fast), Driver::Auto | Driver::Packet) = (&self.fast, driver) else { return None };
         self.stand_ins = self.stand_ins.wrapping_add(1);
         let stand_in = format!("upm{}", self.stand_ins);
-        let attached =
-            Device::attach_fast(name, keep, (fast, self.hooks), &stand_in).map_err(anyhow::Error::from);
+        let attached = Device::attach_fast(name, kernel_frames, (fast, self.hooks), &stand_in)
+            .map_err(anyhow::Error::from);
         let attached = attached.and_then(|device| {
             sysctls.return_path(&stand_in);
             device::set_mtu(&stand_in, STAND_IN_MTU)?;
@@ -132,7 +132,7 @@ pub fn load(
     wanted: FastPath,
     arena: Result<Arena, String>,
     places: Option<Places>,
-    keep: &Keep,
+    kernel_frames: &KernelFrames,
 ) -> anyhow::Result<FastPrograms> {
     let hooks = match wanted {
         FastPath::Auto => Hooks::Auto,
@@ -143,10 +143,10 @@ pub fn load(
         Ok(arena) => arena,
         Err(why) => return Ok(FastPrograms::without(why)),
     };
-    let fast = match (places, keep.without_bpf()) {
+    let fast = match (places, kernel_frames.without_bpf()) {
         (_, Some(why)) => Err(anyhow::anyhow!("{why}")),
         (None, _) => Err(anyhow::anyhow!("the arena has no room for the tables")),
-        (Some(places), None) => Fast::load(arena, places, keep).context("the program"),
+        (Some(places), None) => Fast::load(arena, places, kernel_frames).context("the program"),
     };
     Ok(FastPrograms { fast: decide(wanted, fast)?, hooks, matching: None, stand_ins: 0 })
 }
@@ -160,7 +160,7 @@ pub fn try_fast_path() -> Result<(), String> {
         let arena = Arena::new().context("BPF arena, which needs Linux 6.9")?;
         let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
         let places = writer.places().context("the arena has no room for the tables")?;
-        Fast::load(arena, places, &Keep::new()).context("the program")
+        Fast::load(arena, places, &KernelFrames::new()).context("the program")
     };
     let short = |error: anyhow::Error| format!("{error:#}").lines().next().unwrap_or_default().to_owned();
     tried().map(drop).map_err(short)

@@ -4,9 +4,7 @@
 //! routes, and tells the workers, a thread a core, which ports they serve. Packets pass through the workers
 //! alone.
 
-mod accounts;
 mod attach;
-mod back;
 mod descriptors;
 mod device;
 pub mod drops;
@@ -14,20 +12,21 @@ mod events;
 mod fast;
 mod filters;
 pub mod hex;
+mod hop_limit;
 mod host;
-mod inside;
-mod keeping;
-mod kept;
+mod host_protocols;
+mod kernel_frames;
 mod lifecycle;
+mod location;
 mod metrics;
 mod model;
 mod neighbours;
-mod place;
+mod persistence;
+mod port_poll;
 pub mod priority;
-mod questions;
-mod ready;
+mod queries;
 mod report;
-mod sent;
+mod return_paths;
 mod shadow;
 pub mod state;
 mod stats;
@@ -36,6 +35,7 @@ mod tracer;
 mod variables;
 mod web;
 mod worker;
+mod worker_snapshots;
 
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,7 @@ use underpass_engine::{
     tables::{Reader, Tables, Writer},
 };
 
-use underpass_port::{fast::arena::Arena, keep::Keep};
+use underpass_port::{fast::arena::Arena, kernel_frames::KernelFrames};
 
 use crate::{
     fpm::Fpm,
@@ -82,28 +82,28 @@ pub use descriptors::Descriptors;
 pub use device::ethernet_devices;
 pub use fast::try_fast_path;
 pub use filters::KernelFilters;
+pub use location::Location;
 pub use model::offline as offline_answer;
-pub use place::Place;
 pub use priority::go_first;
-pub use questions::{Answer, SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
+pub use queries::{Answer, SAVE, SAVE_PATIENCE, first_line, stats_path, trace_path};
 pub use report::PORT_REASONS;
 pub use stats::{
     FastPath as FastPathStats, Label as LabelStats, Mpls as MplsStats, MplsDevice as MplsDeviceStats,
     Policy as PolicyStats, Port as PortStats, Sid as SidStats, Stats, Topic, Totals, Worker as WorkerStats,
 };
 
-use accounts::Accounts;
 use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
 use filters::Watch;
-use keeping::{Keeping, saved};
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
-use questions::Question;
+use persistence::{Persistence, saved};
+use queries::Query;
 use shadow::Shadows;
 use variables::Variables;
 use worker::{Order, Word};
+use worker_snapshots::WorkerSnapshots;
 
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
@@ -160,11 +160,11 @@ pub enum FastPath {
 
 /// The control thread's state.
 struct Live {
-    listening: questions::Listening,
+    listeners: queries::Listeners,
     router: Router,
     kernel: Kernel,
     workers: Vec<worker::Handle>,
-    accounts: Accounts,
+    snapshots: WorkerSnapshots,
     attachments: Attachments,
     pending: Pending,
     confirming: Confirming,
@@ -174,7 +174,7 @@ struct Live {
     wanted: Receiver<Word>,
     /// By what FRR programs the router.
     fpm: Option<Fpm>,
-    keeping: Keeping,
+    persistence: Persistence,
     /// What packets are followed, for each who follows some.
     traced: Vec<Arc<tracer::Spec>>,
 }
@@ -218,21 +218,21 @@ pub fn run(
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };
     let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
-    let listening = questions::listen(&path, options.metrics, options.group, &events.waker(), watcher)
+    let listeners = queries::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let mut attachments = Attachments::new(options, sysctls);
     // The kernel looks through the programs for half a second, and no packet passes before.
     let hurry = priority::Hurry::begin();
-    *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.keep())?;
+    *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.kernel_frames())?;
     drop(hurry);
     router.set_clock(worker::behind(router.began())?);
-    let keep = attachments.keep();
-    let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
+    let kernel_frames = attachments.kernel_frames();
+    let workers = start_workers(&processors, &tables, readers, &wanting, kernel_frames, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;
     let mut live = Live {
         router,
         kernel,
-        accounts: Accounts::new(workers.len()),
+        snapshots: WorkerSnapshots::new(workers.len()),
         workers,
         attachments,
         pending: Pending::default(),
@@ -241,14 +241,14 @@ pub fn run(
         variables: Variables::default(),
         watch: Watch::new(options.kernel_filters),
         wanted,
-        listening,
+        listeners,
         fpm,
-        keeping: Keeping::new(state),
+        persistence: Persistence::new(state),
         traced: Vec::new(),
     };
     // The device of the host is there when the kernel has reported it.
     live.catch_up();
-    inside::follow(&mut live.router);
+    host_protocols::follow(&mut live.router);
     variables::read_fallback_tunnels(&mut live.router);
     for name in &options.attach {
         if !live.router.links().any(|link| link.name == *name) {
@@ -260,7 +260,7 @@ pub fn run(
     let served = served.and_then(|()| live.serve(&mut server, &events, &signals));
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
-    live.keeping.close(&live.router, live.fpm.as_ref());
+    live.persistence.close(&live.router, live.fpm.as_ref());
     live.give_back();
     // The files go before the lock does, so that they cannot be another's.
     drop(server);
@@ -280,14 +280,14 @@ fn start_workers(
     tables: &Arc<Tables>,
     readers: Vec<Reader>,
     wanting: &worker::Wanted,
-    keep: &Keep,
+    kernel_frames: &KernelFrames,
     began: Instant,
 ) -> io::Result<Vec<worker::Handle>> {
     let processors = processors.iter().copied().cycle();
     let workers = readers.into_iter().zip(processors).enumerate();
     workers
         .map(|(number, (reader, processor))| {
-            let keeper = keep.keeper();
+            let keeper = kernel_frames.keeper();
             worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone(), keeper, began)
         })
         .collect()
@@ -358,48 +358,48 @@ impl Live {
                     }
                 }
             }
-            while let Ok(question) = self.listening.questions.try_recv() {
-                self.hear(question, server.path())?;
+            while let Ok(query) = self.listeners.queries.try_recv() {
+                self.hear(query, server.path())?;
             }
-            if self.keeping.done {
+            if self.persistence.done {
                 server.serve_all();
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
             self.attachments.follow_devices(&mut self.router);
             self.router.reclaim();
-            self.keeping.follow(&self.router);
+            self.persistence.follow(&self.router);
         }
     }
 
-    /// Answers a question. Who asked may have lost patience.
+    /// Answers a query. Who asked may have lost patience.
     ///
     /// # Errors
     /// A line of the start that had to succeed, and did not.
-    fn hear(&mut self, question: Question, socket: &Path) -> anyhow::Result<()> {
-        match question {
-            Question::Stats(topic, to) => {
+    fn hear(&mut self, query: Query, socket: &Path) -> anyhow::Result<()> {
+        match query {
+            Query::Stats(topic, to) => {
                 let _ = to.send(self.answer(topic));
             }
-            Question::Links(to) => {
+            Query::Links(to) => {
                 let _ = to.send(self.link_names());
             }
-            Question::Matched(looked_up, to) => {
+            Query::Matched(looked_up, to) => {
                 let routes =
                     looked_up.iter().map(|(address, action)| matched(&self.router, *address, *action));
                 let _ = to.send(routes.collect());
             }
-            Question::Workers(to) => {
+            Query::Workers(to) => {
                 let _ = to.send(self.workers.len());
             }
-            Question::Trace(what, to) => {
+            Query::Trace(what, to) => {
                 self.traced.push(Arc::clone(&what.0));
                 let all = self.trace_only().err();
                 self.router.set_aside(true);
                 self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
                 let _ = to.send(all);
             }
-            Question::TraceNoMore(spec) => {
+            Query::TraceNoMore(spec) => {
                 self.traced.retain(|other| !Arc::ptr_eq(other, &spec));
                 match self.trace_only() {
                     Ok(()) => {}
@@ -408,16 +408,16 @@ impl Live {
                 self.router.set_aside(!self.traced.is_empty());
                 self.workers.iter().for_each(|worker| worker.order(Order::TraceNoMore(Arc::clone(&spec))));
             }
-            Question::Saved(to) => {
+            Query::Saved(to) => {
                 let _ = to.send(saved(&self.router, self.fpm.as_ref()));
             }
-            Question::ReadVariable(path, to) => {
+            Query::ReadVariable(path, to) => {
                 let _ = to.send(read_sysctl(&self.router, &path));
             }
-            Question::WriteVariable(path, value, to) => {
+            Query::WriteVariable(path, value, to) => {
                 let _ = to.send(write_sysctl(&mut self.router, &path, &value));
             }
-            Question::Started(done) => self.started(&done?, socket)?,
+            Query::Started(done) => self.started(&done?, socket)?,
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use underpass_control::{
 use underpass_engine::{counters::MplsCount, drops::DropReason};
 
 use super::{
-    place::Place,
-    questions::Answer,
+    location::Location,
+    queries::Answer,
     state::{LeftOut, Link, MOST, Policer, Queue, Route, Routes, State, Tunnel, busiest},
     stats::{FastPath, Label, Mpls, MplsDevice, Policy, Port, Sid, Stats, Topic},
 };
@@ -104,7 +104,7 @@ pub(super) fn state(router: &Router, stats: Stats, ports: &[u32]) -> State {
     let mut state = State {
         time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        place: Place::default(),
+        location: Location::default(),
         stats,
         links: links(router, ports),
         labels: labels(router, None),

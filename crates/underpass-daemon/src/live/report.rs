@@ -1,5 +1,5 @@
 //! What the control thread reports of itself: [`Stats`], [`Mpls`](super::stats::Mpls) and [`State`], made of the model, of
-//! the workers' accounts and of the ports.
+//! the workers' snapshots and of the ports.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use underpass_port::live::Tally;
 
 use super::{
     Live, model,
-    questions::Answer,
+    queries::Answer,
     state::State,
     stats::{FastPath, Port, Stats, Topic, Totals, Worker},
-    worker::{Account, Order},
+    worker::{Order, Snapshot},
 };
 
 impl Live {
@@ -28,21 +28,21 @@ impl Live {
     }
 
     /// What the workers say of themselves.
-    pub(super) fn collect_accounts(&mut self) -> &[Account] {
-        let Self { workers, accounts, .. } = self;
-        accounts.collect(|number, to| {
+    pub(super) fn collect_snapshots(&mut self) -> &[Snapshot] {
+        let Self { workers, snapshots, .. } = self;
+        snapshots.collect(|number, to| {
             if let Some(worker) = workers.get(number) {
-                worker.order(Order::Account(to));
+                worker.order(Order::Snapshot(to));
             }
         })
     }
 
     pub(super) fn stats(&mut self) -> Stats {
-        self.collect_accounts();
-        let accounts = self.accounts.last();
-        let mut tallies = tallies(accounts);
+        self.collect_snapshots();
+        let snapshots = self.snapshots.last();
+        let mut tallies = tallies(snapshots);
         let mut by_port: BTreeMap<PortId, BTreeMap<String, u64>> = BTreeMap::new();
-        for (port, drops) in accounts.iter().flat_map(|account| &account.port_drops) {
+        for (port, drops) in snapshots.iter().flat_map(|snapshot| &snapshot.port_drops) {
             let sums = by_port.entry(*port).or_default();
             drops.iter().for_each(|(reason, count)| {
                 *sums.entry(reason.name().to_owned()).or_default() += count;
@@ -50,12 +50,12 @@ impl Live {
         }
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in
-            accounts.iter().flat_map(|account| &account.drops).filter(|(_, count)| *count > 0)
+            snapshots.iter().flat_map(|snapshot| &snapshot.drops).filter(|(_, count)| *count > 0)
         {
             *drops.entry(reason.name().to_owned()).or_default() += count;
         }
         let mut sum = Totals::default();
-        accounts.iter().for_each(|account| sum += totals(account));
+        snapshots.iter().for_each(|snapshot| sum += totals(snapshot));
         let (programs, dropped) = self.router.programs_counted();
         for (reason, count) in dropped.iter().filter(|(_, count)| *count > 0) {
             *drops.entry(reason.name().to_owned()).or_default() += count;
@@ -89,15 +89,15 @@ impl Live {
                 coalesced,
             })
         });
-        let workers = self.workers.iter().zip(accounts).map(|(worker, account)| Worker {
-            number: account.number,
+        let workers = self.workers.iter().zip(snapshots).map(|(worker, snapshot)| Worker {
+            number: snapshot.number,
             processor: worker.processor,
-            totals: totals(account),
+            totals: totals(snapshot),
             bursts: worker.activity.bursts(),
             sleeps: worker.activity.sleeps(),
-            free_buffers: account.free.0 as u64,
-            free_large_buffers: account.free.1 as u64,
-            untouched_buffer_bytes: account.untouched as u64,
+            free_buffers: snapshot.free.0 as u64,
+            free_large_buffers: snapshot.free.1 as u64,
+            untouched_buffer_bytes: snapshot.untouched as u64,
         });
         Stats {
             totals: sum,
@@ -155,9 +155,9 @@ fn counts(tally: &Tally) -> [u64; PORT_REASONS.len()] {
 /// Drops by reason, segments cut, segments put to others.
 pub(super) type Tallied = (BTreeMap<String, u64>, u64, u64);
 
-pub(super) fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
+pub(super) fn tallies(snapshots: &[Snapshot]) -> BTreeMap<PortId, Tallied> {
     let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
-    for (port, tally) in accounts.iter().flat_map(|account| &account.ports) {
+    for (port, tally) in snapshots.iter().flat_map(|snapshot| &snapshot.ports) {
         let (drops, cut, coalesced) = sums.entry(*port).or_default();
         *cut += tally.cut;
         *coalesced += tally.coalesced;
@@ -168,15 +168,15 @@ pub(super) fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
     sums
 }
 
-fn totals(account: &Account) -> Totals {
-    let totals = &account.totals;
+fn totals(snapshot: &Snapshot) -> Totals {
+    let totals = &snapshot.totals;
     Totals {
         received: totals.received,
         generated: totals.generated,
         sent: totals.sent,
         delivered: totals.delivered,
-        dropped: account.drops.iter().map(|(_, count)| count).sum(),
-        held: account.held as u64,
+        dropped: snapshot.drops.iter().map(|(_, count)| count).sum(),
+        held: snapshot.held as u64,
         buffer_moves: totals.buffer_moves,
         buffer_moves_avoided: totals.buffer_moves_avoided,
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    place::Place,
+    location::Location,
     stats::{Label, Stats},
 };
 
@@ -22,7 +22,7 @@ pub struct State {
     pub version: String,
     /// Where it runs.
     #[serde(flatten, default)]
-    pub place: Place,
+    pub location: Location,
     /// What has been counted, as `underpass stats --json` tells it.
     #[serde(flatten)]
     pub stats: Stats,

@@ -37,7 +37,7 @@ use underpass_engine::{
 
 use super::{
     hex::{bytes, hex},
-    questions::{PATIENCE, Question, Questions, first_line},
+    queries::{PATIENCE, Query, QuerySender, first_line},
     tracer::{FOLLOWED, Seen, Spec, WATCHERS},
 };
 use crate::{
@@ -154,7 +154,7 @@ impl Frame {
 
 /// The daemon's end of following.
 pub struct Following {
-    questions: Questions,
+    queries: QuerySender,
     tables: Arc<Tables>,
     /// Held by whoever puts a path in words.
     watcher: Mutex<Reader>,
@@ -162,8 +162,8 @@ pub struct Following {
 
 impl Following {
     /// Over these tables.
-    pub fn new(questions: Questions, tables: Arc<Tables>, watcher: Reader) -> Arc<Self> {
-        Arc::new(Self { questions, tables, watcher: Mutex::new(watcher) })
+    pub fn new(queries: QuerySender, tables: Arc<Tables>, watcher: Reader) -> Arc<Self> {
+        Arc::new(Self { queries, tables, watcher: Mutex::new(watcher) })
     }
 
     /// Answers those who connect, each in a thread of its own.
@@ -209,18 +209,18 @@ impl Following {
     fn follow(&self, connection: &UnixStream) -> Result<(), Refused> {
         let request: Request = serde_json::from_str(&first_line(connection, REQUEST, PATIENCE)?)
             .map_err(|error| Refused::Why(error.to_string()))?;
-        let mut names = self.questions.query(Question::Links)?;
-        let workers = self.questions.query(Question::Workers)?;
+        let mut names = self.queries.query(Query::Links)?;
+        let workers = self.queries.query(Query::Workers)?;
         let spec = Arc::new(spec(&request, &names, workers)?);
         let (sink, seen) = sync_channel(FOLLOWED * workers);
         let what = (Arc::clone(&spec), sink);
-        let all = self.questions.query(|to| Question::Trace(what, to));
+        let all = self.queries.query(|to| Query::Trace(what, to));
         let started = all.and_then(|all| {
             send(connection, &Message::Started)?;
             all.map_or(Ok(()), |why| send(connection, &Message::NoFastPath(why)))
         });
         if let Err(error) = started {
-            self.questions.send(Question::TraceNoMore(spec))?;
+            self.queries.send(Query::TraceNoMore(spec))?;
             return Err(error.into());
         }
 
@@ -238,7 +238,7 @@ impl Following {
                     waiting.fetch_sub(1, Relaxed);
                 }
                 if now.duration_since(named) > NAMES {
-                    (names, named) = (self.questions.query(Question::Links).unwrap_or(names), now);
+                    (names, named) = (self.queries.query(Query::Links).unwrap_or(names), now);
                 }
                 number += 1;
                 let mut packet_path = self.describe(number, &packet_path, &names);
@@ -261,10 +261,10 @@ impl Following {
             }
             if end.is_none() && has_left(connection) {
                 end = Some(now + LAST);
-                self.questions.send(Question::TraceNoMore(Arc::clone(&spec)))?;
+                self.queries.send(Query::TraceNoMore(Arc::clone(&spec)))?;
             }
         };
-        self.questions.send(Question::TraceNoMore(Arc::clone(&spec)))?;
+        self.queries.send(Query::TraceNoMore(Arc::clone(&spec)))?;
         told?;
         if end.is_none() {
             return Err(Refused::Why("the router has gone".to_owned()));
@@ -279,7 +279,7 @@ impl Following {
             return Vec::new();
         }
         // Where the control thread has no time, a path without its routes is better than none.
-        self.questions.query(|to| Question::Matched(looked_up.to_vec(), to)).unwrap_or_default()
+        self.queries.query(|to| Query::Matched(looked_up.to_vec(), to)).unwrap_or_default()
     }
 
     fn describe(&self, packet: u64, seen: &Seen, names: &[LinkName]) -> PacketPath {

@@ -10,7 +10,7 @@ use underpass_control::{read_sysctl, write_sysctl};
 
 use underpass_control::{Link, Router};
 
-use super::inside;
+use super::host_protocols;
 
 /// How long what is written may be unknown to the router.
 const AGE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ impl Variables {
             return;
         }
         self.0 = Instant::now();
-        inside::follow(router);
+        host_protocols::follow(router);
         read_fallback_tunnels(router);
         let seen = |link: &Link| link.attached.is_some() || link.vrf_table().is_some() || link.vlan.is_some();
         let links = router.links().filter(|link| seen(link));

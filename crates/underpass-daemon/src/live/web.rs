@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{metrics, questions::Answer as Told, state::State, stats::Topic};
+use super::{metrics, queries::Answer as Told, state::State, stats::Topic};
 use crate::{
     history::{self, History},
     http::{self, Answer, File, HTML, JSON, Request, SCRIPT, SHARED},

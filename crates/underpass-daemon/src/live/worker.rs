@@ -36,9 +36,9 @@ use underpass_port::{
 use super::{
     descriptors::Descriptors,
     device::is_gone,
+    hop_limit::raise_hop_limit,
+    port_poll::PortPoll,
     priority::{self, Stretch},
-    ready::Ready,
-    sent::raise_hop_limit,
     tracer::{Seen, Spec, Tracer},
 };
 use crate::serve::Waker;
@@ -65,8 +65,8 @@ pub enum Order {
     Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<()>),
     /// Serve this port of a device of the router's.
     Serve(PortId, Box<LivePort>, Sent),
-    /// Report what was counted.
-    Account(Sender<Account>),
+    /// Send a snapshot of the counters.
+    Snapshot(Sender<Snapshot>),
     /// Close a port. What it has dropped still counts.
     Detach(PortId),
     /// The number of a closed port is about to be given to another: forget what the former has dropped.
@@ -90,9 +90,9 @@ pub enum Sent {
     Wrapped,
 }
 
-/// What a worker has counted, as of a moment between two bursts: each of its packets is in one of the sums.
+/// The counters of a worker, as of a moment between two bursts: each of its packets is in one of the sums.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct Snapshot {
     /// The worker's number.
     pub number: usize,
     /// What its ports have dropped, those that are closed for now too.
@@ -228,7 +228,7 @@ pub fn start(
             .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),
         doors: BTreeMap::new(),
-        ready: Ready::new()?,
+        poll: PortPoll::new()?,
         sending: Vec::new(),
         closed: BTreeMap::new(),
         forwarded: BTreeSet::new(),
@@ -268,7 +268,7 @@ struct Running {
     ports: BTreeMap<PortId, Box<LivePort>>,
     /// TUN and TAP devices, which are read when epoll says that they have something.
     doors: BTreeMap<PortId, Box<LivePort>>,
-    ready: Ready,
+    poll: PortPoll,
     /// Ports whose queues have packets.
     sending: Vec<PortId>,
     /// What closed ports have dropped.
@@ -345,9 +345,9 @@ impl Running {
             Order::Forget(id) => {
                 self.closed.remove(&id);
             }
-            Order::Account(to) => {
+            Order::Snapshot(to) => {
                 // Who asked may have lost patience.
-                let _ = to.send(self.account());
+                let _ = to.send(self.snapshot());
             }
             Order::Resolved(link, address, rewrite) => {
                 let now = self.nanos(Instant::now());
@@ -380,7 +380,7 @@ impl Running {
         true
     }
 
-    fn account(&mut self) -> Account {
+    fn snapshot(&mut self) -> Snapshot {
         let counters = &self.counters;
         let drops = DropReason::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
         let mut tallies = self.closed.clone();
@@ -388,7 +388,7 @@ impl Running {
             *tallies.entry(*id).or_default() += port.tally();
         }
         let port_drops = tallies.keys().map(|id| (*id, counters.port_drops(*id)));
-        Account {
+        Snapshot {
             number: self.number,
             port_drops: port_drops.filter(|(_, drops)| !drops.is_empty()).collect(),
             totals: counters.totals(),
@@ -411,7 +411,7 @@ impl Running {
         self.counters.reserve_port(id);
         match &*port {
             LivePort::Tun(device) => {
-                if let Err(error) = self.ready.add(id, device.descriptor()) {
+                if let Err(error) = self.poll.add(id, device.descriptor()) {
                     tracing::error!("{}: {error}", device.name());
                 }
                 self.doors.insert(id, port);
@@ -438,7 +438,7 @@ impl Running {
 
     fn wait_for_ports(&mut self) {
         let ports = self.ports.values().flat_map(|port| port.descriptors());
-        self.descriptors.set(ports.chain([self.ready.descriptor()]));
+        self.descriptors.set(ports.chain([self.poll.descriptor()]));
     }
 
     /// Says what time it is outside, now and then: clocks drift apart, and may be set.
@@ -482,14 +482,14 @@ impl Running {
             take(*id, port);
         }
         let mut broken = None;
-        for (id, readable) in self.ready.ask() {
+        for (id, readable) in self.poll.ask() {
             match self.doors.get_mut(&id) {
                 Some(port) if readable => take(id, port),
                 _ => broken = Some(id),
             }
         }
         if let Some(LivePort::Tun(device)) = broken.and_then(|id| self.doors.get(&id)).map(|port| &**port) {
-            self.ready.remove(device.descriptor());
+            self.poll.remove(device.descriptor());
         }
         if self.worker.held() > 0 {
             self.worker.give_up(nanos, turn(&mut self.tracer, nanos));

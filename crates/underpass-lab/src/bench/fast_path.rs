@@ -17,7 +17,7 @@ use underpass_engine::tables::{
     Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, NextHop, Rewrite, Writer,
 };
 use underpass_port::fast::{Fast, Verdict, arena::Arena};
-use underpass_port::keep::Keep;
+use underpass_port::kernel_frames::KernelFrames;
 
 use super::clock;
 use super::routes::{self, Drawn, NEIGHBOURS, gateway, neighbour_mac};
@@ -190,14 +190,14 @@ impl Tables {
 
 /// A program, and tables that it reads.
 fn load() -> anyhow::Result<(Fast, Tables)> {
-    let keep = Keep::new();
-    if let Some(why) = keep.without_bpf() {
+    let kernel_frames = KernelFrames::new();
+    if let Some(why) = kernel_frames.without_bpf() {
         bail!("BPF: {why}");
     }
     let arena = Arena::new().context("BPF arena, which needs Linux 6.9")?;
     let (writer, ..) = Writer::watched(1, 0, Some(arena.programs()));
     let places = writer.places().context("the arena has no room for the tables")?;
-    let fast = Fast::load(arena, places, &keep).context("the program")?;
+    let fast = Fast::load(arena, places, &kernel_frames).context("the program")?;
     Ok((fast, Tables::new(writer)))
 }
 

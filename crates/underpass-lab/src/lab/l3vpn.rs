@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use underpass_daemon::testbed::{Namespace, Router, join};
 
-use super::kept::{Names, Signals};
+use super::run_until_signal::{Names, Signals};
 use underpass_daemon::output::print;
 
 macro_rules! script {

@@ -14,7 +14,7 @@ use super::arena::Arena;
 use super::traced::Token;
 use super::{Form, Hook as At};
 use crate::clsact::Hook;
-use crate::keep::Keep;
+use crate::kernel_frames::KernelFrames;
 use crate::live::{Hooked, hook};
 use crate::netlink;
 use crate::sys;
@@ -34,7 +34,7 @@ pub struct Fast {
     xdp: OnceLock<OwnedFd>,
     /// That for runs without a device.
     around: OnceLock<OwnedFd>,
-    keep: Keep,
+    kernel_frames: KernelFrames,
     places: Places,
     /// Programs read it.
     arena: Arena,
@@ -45,11 +45,11 @@ impl Fast {
     ///
     /// # Errors
     /// What the kernel refuses: with what its verifier says.
-    pub fn load(arena: Arena, places: Places, keep: &Keep) -> io::Result<Self> {
+    pub fn load(arena: Arena, places: Places, kernel_frames: &KernelFrames) -> io::Result<Self> {
         let token = Token::new();
-        let tcx = super::load(Form::At(At::Tcx), arena.map(), places, keep, token)?;
+        let tcx = super::load(Form::At(At::Tcx), arena.map(), places, kernel_frames, token)?;
         let [xdp, around] = [const { OnceLock::new() }; 2];
-        Ok(Self { tcx, token, xdp, around, keep: keep.clone(), places, arena })
+        Ok(Self { tcx, token, xdp, around, kernel_frames: kernel_frames.clone(), places, arena })
     }
 
     pub(super) fn token(&self) -> Token {
@@ -79,7 +79,7 @@ impl Fast {
         if let Some(program) = place.get() {
             return Ok(program);
         }
-        let program = super::load(form, self.arena.map(), self.places, &self.keep, self.token)?;
+        let program = super::load(form, self.arena.map(), self.places, &self.kernel_frames, self.token)?;
         Ok(place.get_or_init(|| program))
     }
 
@@ -110,7 +110,9 @@ pub(crate) fn not_in_driver(name: &str) -> Option<&'static str> {
     match driver.as_str() {
         "veth" => Some("large segments cross a veth device whole only at tcx"),
         "" => Some("it is no hardware"),
-        driver if WHOLE_SEGMENTS.contains(&driver) => Some("large segments come in whole only at tcx"),
+        driver if WHOLE_SEGMENTS.contains(&driver) => {
+            Some("large segments come in whole only at tcx")
+        }
         _ => None,
     }
 }

@@ -11,8 +11,8 @@ mod emit;
 mod encap;
 mod features;
 mod hash;
+mod inner_packet;
 mod input;
-mod inside;
 mod laid_out;
 mod leave;
 mod mpls;
@@ -43,7 +43,7 @@ use emit::{Emit, REDIRECT, TCX_DROP, stack};
 use traced::Token;
 use underpass_engine::in_kernel::records::Places;
 
-use crate::keep::Keep;
+use crate::kernel_frames::KernelFrames;
 use crate::xdp::assembler::{Do, Program, R0, R1, R2, R3, R6, R10, Size, When};
 use crate::xdp::bpf::{self, Map, ProgramKind};
 use crate::xdp::program;
@@ -74,10 +74,10 @@ pub(crate) fn load(
     form: Form,
     arena: &Map,
     places: Places,
-    keep: &Keep,
+    kernel_frames: &KernelFrames,
     token: Token,
 ) -> io::Result<OwnedFd> {
-    let load = |polices| load_with(form, polices, (arena, places), keep, token);
+    let load = |polices| load_with(form, polices, (arena, places), kernel_frames, token);
     // What is exchanged at once in an arena Linux 6.10 takes, and 6.9 does not.
     load(true).or_else(|_| load(false))
 }
@@ -87,7 +87,7 @@ fn load_with(
     form: Form,
     polices: bool,
     (arena, places): (&Map, Places),
-    keep: &Keep,
+    kernel_frames: &KernelFrames,
     token: Token,
 ) -> io::Result<OwnedFd> {
     let hook = form.hook();
@@ -105,12 +105,12 @@ fn load_with(
     p.copy(R1, R3);
     let mut emit = Emit::new(p, places, hook);
     emit.polices = polices;
-    emit.input(keep.mark().cast_signed(), token);
+    emit.input(kernel_frames.mark().cast_signed(), token);
     emit.write_causes();
     let miss = emit.miss;
     emit.p.here(miss);
     match hook {
-        Hook::Tcx => emit.miss_at_tcx(keep)?,
+        Hook::Tcx => emit.miss_at_tcx(kernel_frames)?,
         Hook::Xdp => {
             emit.p.set(R0, program::XDP_PASS);
             emit.p.exit();
@@ -145,12 +145,12 @@ fn load_with(
 
 impl Emit {
     /// What no program carries: the kernel keeps it, or a worker gets it by the device that stands for this one.
-    fn miss_at_tcx(&mut self, keep: &Keep) -> io::Result<()> {
-        let mark = keep.mark().cast_signed();
+    fn miss_at_tcx(&mut self, kernel_frames: &KernelFrames) -> io::Result<()> {
+        let mark = kernel_frames.mark().cast_signed();
         let keeps = self.p.label();
         self.p = program::classify(
             std::mem::take(&mut self.p),
-            (keep.maps().map_err(io::Error::other)?, mark),
+            (kernel_frames.maps().map_err(io::Error::other)?, mark),
             keeps,
         );
         let interfaces = self.places.interfaces.cast_signed();
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn the_program_loads() {
-        let keep = Keep::new();
-        let arena = match (keep.maps(), Arena::new()) {
+        let kernel_frames = KernelFrames::new();
+        let arena = match (kernel_frames.maps(), Arena::new()) {
             (Ok(_), Ok(arena)) => arena,
             (_, error) => {
                 eprintln!("SKIPPED the_program_loads: {:?}", error.err());
@@ -209,7 +209,7 @@ mod tests {
         let forms = [Form::At(Hook::Tcx), Form::At(Hook::Xdp), Form::Around];
         for (form, polices) in forms.into_iter().flat_map(|form| [(form, true), (form, false)]) {
             let memory = (arena.map(), writer.places().unwrap());
-            let loaded = load_with(form, polices, memory, &keep, Token::new());
+            let loaded = load_with(form, polices, memory, &kernel_frames, Token::new());
             eprintln!("{form:?}: {:?}", began.elapsed());
             if let Err(error) = loaded {
                 let text = error.to_string();

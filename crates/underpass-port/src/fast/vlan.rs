@@ -9,7 +9,7 @@ use underpass_packet::ethernet;
 
 use super::emit::{ETHERNET, Emit, Hook, TCX_DROP, sk_buff, stack};
 use super::input::{LINK_FILTERS, LINK_FLAGS};
-use crate::keep::VLAN_ID;
+use crate::kernel_frames::VLAN_ID;
 use crate::xdp::assembler::{Do, Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R10, Size, When};
 
 /// Helpers, from include/uapi/linux/bpf.h.

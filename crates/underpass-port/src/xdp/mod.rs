@@ -1,5 +1,5 @@
 //! AF_XDP without a C library: memory, rings, sockets, and BPF to load and attach the program of
-//! [`crate::keep`].
+//! [`crate::kernel_frames`].
 
 pub(crate) mod assembler;
 pub(crate) mod bpf;

@@ -1,5 +1,5 @@
 //! The program that decides, for each frame that a device receives, whether the kernel keeps it or a worker
-//! gets it. It says what [`crate::keep::Keep::kept`] says.
+//! gets it. It says what [`crate::kernel_frames::KernelFrames::kept`] says.
 //!
 //! There are three of a kind: for XDP, whose verdict redirects a frame to the worker's socket; for the socket
 //! filter of an AF_PACKET port, which sees a copy of every frame and takes those for the worker; and for the
@@ -12,7 +12,9 @@ use underpass_packet::{ethernet, protocol};
 
 use super::assembler::{Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
 use super::bpf::{self, Map, ProgramKind};
-use crate::keep::{ALL, ERRORS4, INFORMATION6, Keep, LABELS, Maps, ND, NEVER_FORWARDED, QUOTED, VLAN_ID};
+use crate::kernel_frames::{
+    ALL, ERRORS4, INFORMATION6, KernelFrames, LABELS, Maps, ND, NEVER_FORWARDED, QUOTED, VLAN_ID,
+};
 
 /// Helpers, from include/uapi/linux/bpf.h.
 const MAP_LOOKUP_ELEM: i32 = 1;
@@ -99,9 +101,13 @@ pub(crate) struct Sockets<'a> {
 }
 
 /// Loads the program. `sockets` is what XDP redirects to, by queue; the others need none.
-pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>) -> io::Result<OwnedFd> {
-    let maps = keep.maps().map_err(io::Error::other)?;
-    let mark = keep.mark().cast_signed();
+pub(crate) fn load(
+    kind: ProgramKind,
+    frames: &KernelFrames,
+    sockets: Option<Sockets<'_>>,
+) -> io::Result<OwnedFd> {
+    let maps = frames.maps().map_err(io::Error::other)?;
+    let mark = frames.mark().cast_signed();
     let mut program = Program::default();
     let keep = program.label();
     let vlans = kind == ProgramKind::Filter;
@@ -301,7 +307,7 @@ impl Writer {
     }
 
     /// Writes the claim that there must be for a worker to get this IPv4 packet, and jumps to `claimed`; to `keep`
-    /// if no claim can be on it. See [`crate::keep::Claim`].
+    /// if no claim can be on it. See [`crate::kernel_frames::Claim`].
     fn claim4(&mut self, claimed: Label) {
         let (udp, icmp, error) = (self.program.label(), self.program.label(), self.program.label());
         self.claim(4, IP4 + PROTOCOL);

@@ -16,7 +16,7 @@ use underpass_engine::buffer::{HEADROOM, Offload, Packet, Pool, Segment, Segment
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::{self, Sum};
 use underpass_port::index_of;
-use underpass_port::keep::{Keep, OfDevice};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::xdp::Memory;
 
@@ -224,9 +224,15 @@ pub fn wait(ports: &[LivePort]) {
 }
 
 /// A device of the current namespace with one port. The device is attached for as long as the test lives.
-pub fn port(name: &str, driver: Driver, keep: &Keep, memory: &Memory, pool: &mut Pool) -> LivePort {
-    keep.set_device(index_of(name).unwrap(), OfDevice::default()).unwrap();
-    let mut device = Device::attach(name, driver, keep).unwrap();
+pub fn port(
+    name: &str,
+    driver: Driver,
+    kernel_frames: &KernelFrames,
+    memory: &Memory,
+    pool: &mut Pool,
+) -> LivePort {
+    kernel_frames.set_device(index_of(name).unwrap(), OfDevice::default()).unwrap();
+    let mut device = Device::attach(name, driver, kernel_frames).unwrap();
     device.share_among(1);
     let queues: Vec<_> = (0..device.queues()).collect();
     let port = device.port(&queues, 1500, memory, pool).unwrap();

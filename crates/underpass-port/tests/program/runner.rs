@@ -13,7 +13,7 @@ use underpass_engine::tables::Writer;
 use underpass_engine::worker::{Burst, Kept, Worker};
 use underpass_packet::{ethernet, protocol};
 use underpass_port::fast::{Fast, Hook, Matching, Verdict, arena::Arena};
-use underpass_port::keep::{Keep, OfDevice};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice};
 
 use crate::labels::{self, LABELS};
 use crate::router::{DEVICES, FIRST_VLAN, LOCAL, Router};
@@ -41,7 +41,7 @@ pub struct Runner {
     pub fast: Fast,
     /// Where the program is that is looked at.
     pub hook: Hook,
-    keep: Keep,
+    kernel_frames: KernelFrames,
     now: u64,
     left: Vec<u8>,
     /// Which packets are traced, and by which device they come in then.
@@ -53,27 +53,29 @@ pub struct Runner {
 impl Runner {
     /// In the namespace of this thread, which has the devices. `Err`: why there can be none.
     pub fn new(hook: Hook) -> Result<Self, String> {
-        let keep = Keep::new();
-        if let Some(why) = keep.without_bpf() {
+        let kernel_frames = KernelFrames::new();
+        if let Some(why) = kernel_frames.without_bpf() {
             return Err(why.to_owned());
         }
         let arena = Arena::new().map_err(|error| format!("no arena: {error}"))?;
         let (writer, tables, mut readers, _) = Writer::watched(1, 0, Some(arena.programs()));
         let places = writer.places().expect("room for the tables");
-        let fast = Fast::load(arena, places, &keep).expect("the program");
+        let fast = Fast::load(arena, places, &kernel_frames).expect("the program");
         let worker = Worker::new(tables, readers.remove(0), Pool::with_slot_size(64, HEADROOM + 4096));
         let router = Router::new(writer);
         for ifindex in router.ifindexes {
-            keep.set_device(ifindex, OfDevice::default()).expect("a device");
+            kernel_frames.set_device(ifindex, OfDevice::default()).expect("a device");
         }
         let (hits, traced) = (BTreeMap::new(), None);
-        Ok(Self { router, worker, fast, hook, keep, now: 0, left: Vec::new(), traced, hits })
+        Ok(Self { router, worker, fast, hook, kernel_frames, now: 0, left: Vec::new(), traced, hits })
     }
 
     /// Has workers get all frames that the program does not carry, as of the ports of a bridge.
     pub fn give_all(&self) {
         for ifindex in self.router.ifindexes {
-            self.keep.set_device(ifindex, OfDevice { all: true, ..OfDevice::default() }).expect("a device");
+            self.kernel_frames
+                .set_device(ifindex, OfDevice { all: true, ..OfDevice::default() })
+                .expect("a device");
         }
     }
 
@@ -154,7 +156,7 @@ impl Runner {
                     _ => fail("it does not go on", String::new()),
                 };
             }
-            let kept = self.keep.kept(ifindex, frame);
+            let kept = self.kernel_frames.kept(ifindex, frame);
             return match (verdict, missed, kept) {
                 (Verdict::Redirected, 1, Kept::No) if self.router.has_programs[device] => Came::Missed,
                 // Of a VLAN that the kernel has no device for.

@@ -16,7 +16,7 @@ use underpass_engine::tables::{
 };
 use underpass_engine::worker::Worker;
 use underpass_port::fast::{Fast, Hook, Verdict, arena::Arena};
-use underpass_port::keep::{Keep, OfDevice as Kept};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice as Kept};
 
 use super::noise::without_own_choices;
 use super::{Case, PORTS, compare, pool, send};
@@ -30,7 +30,7 @@ const MOST: u32 = 4096;
 /// The program, and the tables that it reads: those of one case after the other, as loading it takes long.
 struct Carrier {
     fast: Fast,
-    _keep: Keep,
+    _kernel_frames: KernelFrames,
     writer: Writer,
     worker: Worker,
 }
@@ -89,25 +89,25 @@ impl Carrier {
                 }
             }
         }
-        let keep = Keep::new();
-        if let Some(why) = keep.without_bpf() {
+        let kernel_frames = KernelFrames::new();
+        if let Some(why) = kernel_frames.without_bpf() {
             return Err(why.to_owned());
         }
         for index in PORTS_FROM..PORTS_FROM + PORTS.len() as u32 {
-            keep.set_device(index, Kept::default()).map_err(|error| error.to_string())?;
+            kernel_frames.set_device(index, Kept::default()).map_err(|error| error.to_string())?;
         }
         let arena = Arena::new().map_err(|error| format!("no arena: {error}"))?;
         let (writer, tables, readers, _) = Writer::watched(1, 0, Some(arena.programs()));
         let [reader]: [Reader; 1] = readers.try_into().map_err(|_| "one reader")?;
         let places = writer.places().ok_or("no room for the tables")?;
-        let fast = Fast::load(arena, places, &keep).unwrap();
+        let fast = Fast::load(arena, places, &kernel_frames).unwrap();
         let worker = Worker::new(Arc::clone(&tables), reader, pool());
-        Ok(Self { fast, _keep: keep, writer, worker })
+        Ok(Self { fast, _kernel_frames: kernel_frames, writer, worker })
     }
 
     /// Runs the inputs of a case.
     fn run(self, case: &Case, all: &mut Became, wrong: &mut String) -> Self {
-        let Self { fast, _keep, writer, mut worker } = self;
+        let Self { fast, _kernel_frames, writer, mut worker } = self;
         let router = Offline::over(writer, &PORTS.map(|port| port.parse().unwrap())).unwrap();
         let programs = OfDevice { misses: 1, leaving: Leaving::Redirect, xdp: true };
         for index in PORTS_FROM..PORTS_FROM + PORTS.len() as u32 {
@@ -145,7 +145,7 @@ impl Carrier {
         drop(router);
         worker.idle();
         clear(&mut writer);
-        Self { fast, _keep, writer, worker }
+        Self { fast, _kernel_frames, writer, worker }
     }
 }
 

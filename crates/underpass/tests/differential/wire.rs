@@ -7,7 +7,7 @@ use underpass_daemon::testbed::{Namespace, join};
 use underpass_engine::buffer::{HEADROOM, Packet, Pool};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::index_of;
-use underpass_port::keep::{Keep, OfDevice};
+use underpass_port::kernel_frames::{KernelFrames, OfDevice};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::xdp::Memory;
 
@@ -28,12 +28,12 @@ struct End {
 impl End {
     /// Attaches `p0`, `p1` and `p2`, all frames of which come here.
     fn attach(namespace: Namespace, driver: Driver, memory: &Memory, pool: &mut Pool) -> Self {
-        let keep = Keep::new();
+        let kernel_frames = KernelFrames::new();
         let open = || {
             ["p0", "p1", "p2"].map(|name| {
                 let of_device = OfDevice { all: true, ..OfDevice::default() };
-                keep.set_device(index_of(name).unwrap(), of_device).unwrap();
-                let mut device = Device::attach(name, driver, &keep).unwrap();
+                kernel_frames.set_device(index_of(name).unwrap(), of_device).unwrap();
+                let mut device = Device::attach(name, driver, &kernel_frames).unwrap();
                 device.share_among(1);
                 let queues: Vec<u32> = (0..device.queues()).collect();
                 let port = device.port(&queues, 1500, memory, pool).unwrap();

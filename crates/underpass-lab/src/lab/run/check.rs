@@ -8,7 +8,7 @@ use std::{
 use underpass_daemon::testbed::Outcome;
 
 use super::{file::Check, node::Node};
-use crate::lab::kept::Signals;
+use crate::lab::run_until_signal::Signals;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(200);

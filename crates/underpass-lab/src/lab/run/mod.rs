@@ -20,7 +20,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use tempfile::TempDir;
 use underpass_daemon::{output::print, testbed::join};
 
-use super::kept::{Names, Signals};
+use super::run_until_signal::{Names, Signals};
 pub use evpn::{Args as EvpnArgs, run as evpn};
 use file::Topology;
 use frr::Installation;

@@ -14,7 +14,7 @@ use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 use underpass_daemon::{
     live::{
-        LabelStats, Place, PolicyStats, SidStats, Totals,
+        LabelStats, Location, PolicyStats, SidStats, Totals,
         state::{Link, State, Tunnel},
     },
     query,
@@ -173,7 +173,7 @@ impl Lab {
         Network {
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             name: self.name.clone(),
-            host: Place::here().host,
+            host: Location::here().host,
             width,
             height,
             nodes: known.into_iter().map(|known| known.node).collect(),
@@ -245,7 +245,7 @@ fn of_router(state: State) -> Known {
         })
     });
     let node = Node {
-        namespace: state.place.namespace.clone(),
+        namespace: state.location.namespace.clone(),
         addresses: state.links.iter().flat_map(|link| link.addresses.clone()).collect(),
         totals: Some(state.stats.totals.clone()),
         drops: elsewhere,
@@ -313,7 +313,7 @@ fn of_host() -> Known {
         ends.insert(device, end);
     }
     let node = Node {
-        namespace: Place::here().namespace,
+        namespace: Location::here().namespace,
         addresses: addresses.into_values().flatten().collect(),
         ..Node::default()
     };

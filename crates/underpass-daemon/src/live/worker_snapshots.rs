@@ -1,5 +1,5 @@
-//! What the workers say of themselves. A worker gives account between two bursts; of one that takes too long, the last
-//! account counts: a counter never goes back, and nothing that has been counted vanishes.
+//! The last snapshot of each worker's counters. A worker takes one between two bursts. If it takes too long to answer, its last
+//! snapshot counts: a counter never goes back, and nothing that has been counted vanishes.
 
 use std::{
     mem::replace,
@@ -7,34 +7,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::worker::Account;
+use super::worker::Snapshot;
 
 /// How long the workers may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The last account of each worker.
-pub struct Accounts {
-    to: Sender<Account>,
-    answers: Receiver<Account>,
+/// The last snapshot of each worker.
+pub struct WorkerSnapshots {
+    to: Sender<Snapshot>,
+    answers: Receiver<Snapshot>,
     /// By the worker's number.
-    last: Vec<Account>,
+    last: Vec<Snapshot>,
     /// Who has been asked and has not answered yet: nobody is asked twice at a time.
     asked: Vec<bool>,
 }
 
-impl Accounts {
+impl WorkerSnapshots {
     /// Of so many workers, none of which has counted anything yet.
     pub fn new(workers: usize) -> Self {
         let (to, answers) = channel();
-        let last = (0..workers).map(|number| Account { number, ..Account::default() }).collect();
+        let last = (0..workers).map(|number| Snapshot { number, ..Snapshot::default() }).collect();
         Self { to, answers, last, asked: vec![false; workers] }
     }
 
-    /// Collects from the workers, by their numbers, and gives their accounts in this order.
-    pub fn collect(&mut self, order: impl Fn(usize, Sender<Account>)) -> &[Account] {
+    /// Asks each worker for a new snapshot. Returns the last one of each, by the workers' numbers.
+    pub fn collect(&mut self, order: impl Fn(usize, Sender<Snapshot>)) -> &[Snapshot] {
         // Those that came too late.
-        while let Ok(account) = self.answers.try_recv() {
-            self.take(account);
+        while let Ok(snapshot) = self.answers.try_recv() {
+            self.take(snapshot);
         }
         for (number, asked) in self.asked.iter_mut().enumerate() {
             if !replace(asked, true) {
@@ -43,23 +43,24 @@ impl Accounts {
         }
         let deadline = Instant::now() + PATIENCE;
         while self.asked.contains(&true)
-            && let Ok(account) = self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            && let Ok(snapshot) =
+                self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
-            self.take(account);
+            self.take(snapshot);
         }
         &self.last
     }
 
     /// The last ones, by the workers' numbers.
-    pub fn last(&self) -> &[Account] {
+    pub fn last(&self) -> &[Snapshot] {
         &self.last
     }
 
-    fn take(&mut self, account: Account) {
+    fn take(&mut self, snapshot: Snapshot) {
         if let (Some(last), Some(asked)) =
-            (self.last.get_mut(account.number), self.asked.get_mut(account.number))
+            (self.last.get_mut(snapshot.number), self.asked.get_mut(snapshot.number))
         {
-            (*last, *asked) = (account, false);
+            (*last, *asked) = (snapshot, false);
         }
     }
 }
@@ -73,49 +74,49 @@ mod tests {
 
     use super::*;
 
-    fn account(number: usize, count: u64) -> Account {
-        Account {
+    fn snapshot(number: usize, count: u64) -> Snapshot {
+        Snapshot {
             number,
             ports: vec![(PortId(3), Tally { queue_full: count, ..Tally::default() })],
             totals: Totals { received: count, ..Totals::default() },
             drops: vec![(DropReason::NoRoute, count)],
             held: count as usize,
-            ..Account::default()
+            ..Snapshot::default()
         }
     }
 
     /// What is told of two workers, the second of which is slow: received, dropped at a port, dropped, held.
-    fn sums(accounts: &[Account]) -> Vec<(u64, u64, u64, usize)> {
-        let sum = |account: &Account| {
-            let at_ports = account.ports.iter().map(|(_, tally)| tally.queue_full).sum();
-            let drops = account.drops.iter().map(|(_, count)| count).sum();
-            (account.totals.received, at_ports, drops, account.held)
+    fn sums(snapshots: &[Snapshot]) -> Vec<(u64, u64, u64, usize)> {
+        let sum = |snapshot: &Snapshot| {
+            let at_ports = snapshot.ports.iter().map(|(_, tally)| tally.queue_full).sum();
+            let drops = snapshot.drops.iter().map(|(_, count)| count).sum();
+            (snapshot.totals.received, at_ports, drops, snapshot.held)
         };
-        accounts.iter().map(sum).collect()
+        snapshots.iter().map(sum).collect()
     }
 
     #[test]
     fn of_a_slow_worker_the_last_account_counts() {
         let late = RefCell::new(Vec::new());
-        let mut accounts = Accounts::new(2);
+        let mut snapshots = WorkerSnapshots::new(2);
         let mut ask = |count: u64, slow: bool| {
-            let told = accounts.collect(|number, to| {
+            let told = snapshots.collect(|number, to| {
                 if number == 1 && slow {
                     late.borrow_mut().push(to);
                 } else {
-                    to.send(account(number, count)).unwrap();
+                    to.send(snapshot(number, count)).unwrap();
                 }
             });
             sums(told)
         };
         let all = |count: u64| (count, count, count, count as usize);
         assert_eq!(ask(5, true), [all(5), all(0)], "it has never said anything");
-        late.borrow_mut().pop().unwrap().send(account(1, 6)).unwrap();
+        late.borrow_mut().pop().unwrap().send(snapshot(1, 6)).unwrap();
         assert_eq!(ask(7, false), [all(7), all(7)]);
         assert_eq!(ask(8, true), [all(8), all(7)], "nothing goes back, nothing vanishes");
         assert_eq!(ask(9, true), [all(9), all(7)]);
         assert_eq!(late.borrow().len(), 1, "it is asked once until it has answered");
-        late.borrow_mut().pop().unwrap().send(account(1, 10)).unwrap();
+        late.borrow_mut().pop().unwrap().send(snapshot(1, 10)).unwrap();
         assert_eq!(ask(11, true), [all(11), all(10)], "what came too late is told the next time");
     }
 }

@@ -15,26 +15,26 @@ const LOCAL4: [u8; 4] = [10, 0, 0, 1];
 const LOCAL6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const LINK_LOCAL: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-fn keeps(keep: &Keep, ifindex: u32, frame: &[u8]) -> bool {
-    keep.kept(ifindex, frame) == Kept::Yes
+fn keeps(kernel_frames: &KernelFrames, ifindex: u32, frame: &[u8]) -> bool {
+    kernel_frames.kept(ifindex, frame) == Kept::Yes
 }
 
 fn device(labels: bool) -> OfDevice {
     OfDevice { domain: DOMAIN, labels, all: false }
 }
 
-fn keep() -> Keep {
-    let keep = Keep::new();
-    keep.set_device(DEVICE, device(true)).unwrap();
-    keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
-    keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
-    keep.add_local(DOMAIN, LINK_LOCAL.into()).unwrap();
-    keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
-    keep.add_vlan(Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 }).unwrap();
+fn kernel_frames() -> KernelFrames {
+    let kernel_frames = KernelFrames::new();
+    kernel_frames.set_device(DEVICE, device(true)).unwrap();
+    kernel_frames.add_local(DOMAIN, LOCAL4.into()).unwrap();
+    kernel_frames.add_local(DOMAIN, LOCAL6.into()).unwrap();
+    kernel_frames.add_local(DOMAIN, LINK_LOCAL.into()).unwrap();
+    kernel_frames.add_local(0, [10, 0, 0, 2].into()).unwrap();
+    kernel_frames.add_vlan(Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 }).unwrap();
     for claim in CLAIMS {
-        keep.add_claim(claim).unwrap();
+        kernel_frames.add_claim(claim).unwrap();
     }
-    keep
+    kernel_frames
 }
 
 const PORT: u16 = 0x5555;
@@ -112,7 +112,7 @@ fn changed(mut frame: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
 
 #[test]
 fn what_the_kernel_keeps() {
-    let keep = keep();
+    let kernel_frames = kernel_frames();
     let mut elsewhere = LOCAL6;
     elsewhere[15] = 9;
     let cases = [
@@ -185,53 +185,56 @@ fn what_the_kernel_keeps() {
         ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),
     ];
     for (what, frame, kept) in &cases {
-        assert_eq!(keeps(&keep, DEVICE, frame), *kept, "{what}");
-        assert!(keeps(&keep, 2, frame), "{what}, by a device that is not attached");
+        assert_eq!(keeps(&kernel_frames, DEVICE, frame), *kept, "{what}");
+        assert!(keeps(&kernel_frames, 2, frame), "{what}, by a device that is not attached");
     }
     let vlan = Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 };
-    assert_eq!(keep.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 6)), Kept::Copy);
-    keep.remove_vlan(vlan).unwrap();
-    assert_eq!(keep.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 5)), Kept::Copy);
-    CLAIMS.into_iter().for_each(|claim| keep.remove_claim(claim).unwrap());
-    assert!(keeps(&keep, DEVICE, &outer4(protocol::GRE)));
-    assert!(keeps(&keep, DEVICE, &outer6(protocol::UDP)));
-    keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
-    assert!(!keeps(&keep, DEVICE, &ip4(LOCAL4)));
-    keep.set_device(DEVICE, device(false)).unwrap();
-    assert!(keeps(&keep, DEVICE, &labelled()), "labels are not taken");
-    assert!(!keeps(&keep, DEVICE, &ip4(LOCAL4)));
-    keep.remove_device(DEVICE).unwrap();
-    assert!(keeps(&keep, DEVICE, &ip4(LOCAL4)));
+    assert_eq!(kernel_frames.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 6)), Kept::Copy);
+    kernel_frames.remove_vlan(vlan).unwrap();
+    assert_eq!(kernel_frames.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 5)), Kept::Copy);
+    CLAIMS.into_iter().for_each(|claim| kernel_frames.remove_claim(claim).unwrap());
+    assert!(keeps(&kernel_frames, DEVICE, &outer4(protocol::GRE)));
+    assert!(keeps(&kernel_frames, DEVICE, &outer6(protocol::UDP)));
+    kernel_frames.remove_local(DOMAIN, LOCAL4.into()).unwrap();
+    assert!(!keeps(&kernel_frames, DEVICE, &ip4(LOCAL4)));
+    kernel_frames.set_device(DEVICE, device(false)).unwrap();
+    assert!(keeps(&kernel_frames, DEVICE, &labelled()), "labels are not taken");
+    assert!(!keeps(&kernel_frames, DEVICE, &ip4(LOCAL4)));
+    kernel_frames.remove_device(DEVICE).unwrap();
+    assert!(keeps(&kernel_frames, DEVICE, &ip4(LOCAL4)));
 }
 
 /// A worker hears of changes; that it gets all frames does not say whose they are.
 #[test]
 fn a_keeper_follows() {
-    let keep = keep();
-    let mut keeper = keep.keeper();
+    let kernel_frames = kernel_frames();
+    let mut keeper = kernel_frames.keeper();
     assert_eq!(keeper.kept(DEVICE, &ip4(LOCAL4)), Kept::Yes);
-    keep.set_device(DEVICE, OfDevice { all: true, ..device(true) }).unwrap();
-    assert_eq!((keep.kept(DEVICE, &ip4(LOCAL4)), keeper.kept(DEVICE, &ip4(LOCAL4))), (Kept::No, Kept::Yes));
-    keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
+    kernel_frames.set_device(DEVICE, OfDevice { all: true, ..device(true) }).unwrap();
+    assert_eq!(
+        (kernel_frames.kept(DEVICE, &ip4(LOCAL4)), keeper.kept(DEVICE, &ip4(LOCAL4))),
+        (Kept::No, Kept::Yes)
+    );
+    kernel_frames.remove_local(DOMAIN, LOCAL4.into()).unwrap();
     assert_eq!(keeper.kept(DEVICE, &ip4(LOCAL4)), Kept::No);
 }
 
 /// Where a worker gets all frames, only those that come back from it are the kernel's.
 #[test]
 fn the_programs_give_all() {
-    let keep = keep();
-    keep.set_device(DEVICE, OfDevice { all: true, ..device(false) }).unwrap();
-    let Ok(_) = keep.maps() else {
-        eprintln!("SKIPPED the_programs_give_all: {}", keep.without_bpf().unwrap_or_default());
+    let kernel_frames = kernel_frames();
+    kernel_frames.set_device(DEVICE, OfDevice { all: true, ..device(false) }).unwrap();
+    let Ok(_) = kernel_frames.maps() else {
+        eprintln!("SKIPPED the_programs_give_all: {}", kernel_frames.without_bpf().unwrap_or_default());
         return;
     };
     let sockets = Map::new(MapKind::Sockets, "test", 4, 4, 1).unwrap();
     let redirect = Sockets { map: &sockets, missing: XDP_DROP };
-    let xdp = program::load(ProgramKind::Xdp, &keep, Some(redirect)).unwrap();
-    let classifier = program::load(ProgramKind::Classifier, &keep, None).unwrap();
+    let xdp = program::load(ProgramKind::Xdp, &kernel_frames, Some(redirect)).unwrap();
+    let classifier = program::load(ProgramKind::Classifier, &kernel_frames, None).unwrap();
     // `struct __sk_buff` with a mark.
     let mut back = [0; 192];
-    back[8..12].copy_from_slice(&keep.mark().to_ne_bytes());
+    back[8..12].copy_from_slice(&kernel_frames.mark().to_ne_bytes());
     for frame in [ip4(LOCAL4), changed(ip4(LOCAL4), &[(0, 3)]), changed(ip4(LOCAL4), &[(13, 6)]), labelled()]
     {
         assert_eq!(bpf::test_run(&xdp, &frame, &[]).unwrap(), XDP_DROP as u32);
@@ -240,25 +243,25 @@ fn the_programs_give_all() {
     }
 }
 
-/// The programs, run by the kernel, decide as [`Keep::kept`] does.
+/// The programs, run by the kernel, decide as [`KernelFrames::kept`] does.
 #[test]
 fn the_programs_agree() {
-    let keep = keep();
-    agree(&keep);
-    keep.set_device(DEVICE, device(false)).unwrap();
-    agree(&keep);
+    let kernel_frames = kernel_frames();
+    agree(&kernel_frames);
+    kernel_frames.set_device(DEVICE, device(false)).unwrap();
+    agree(&kernel_frames);
 }
 
-fn agree(keep: &Keep) {
-    let Ok(_) = keep.maps() else {
-        eprintln!("SKIPPED the_programs_agree: {}", keep.without_bpf().unwrap_or_default());
+fn agree(kernel_frames: &KernelFrames) {
+    let Ok(_) = kernel_frames.maps() else {
+        eprintln!("SKIPPED the_programs_agree: {}", kernel_frames.without_bpf().unwrap_or_default());
         return;
     };
     let sockets = Map::new(MapKind::Sockets, "test", 4, 4, 1).unwrap();
     let redirect = Sockets { map: &sockets, missing: XDP_DROP };
-    let xdp = program::load(ProgramKind::Xdp, keep, Some(redirect)).unwrap();
-    let classifier = program::load(ProgramKind::Classifier, keep, None).unwrap();
-    program::load(ProgramKind::Filter, keep, None).unwrap();
+    let xdp = program::load(ProgramKind::Xdp, kernel_frames, Some(redirect)).unwrap();
+    let classifier = program::load(ProgramKind::Classifier, kernel_frames, None).unwrap();
+    program::load(ProgramKind::Filter, kernel_frames, None).unwrap();
     let number = || {
         prop_oneof![
             Just(protocol::GRE),
@@ -298,7 +301,7 @@ fn agree(keep: &Keep) {
     proptest!(|((frame, changes, len) in strategy)| {
         let mut frame = changed(frame, &changes);
         frame.truncate(len);
-        let kept = keep.kept(DEVICE, &frame) != Kept::No;
+        let kept = kernel_frames.kept(DEVICE, &frame) != Kept::No;
         let said = bpf::test_run(&xdp, &frame, &[]).unwrap();
         prop_assert_eq!(said == XDP_PASS as u32, kept, "XDP says {}", said);
         // A tag lies elsewhere by then, and the kernel wants the address headers of IP whole.

@@ -12,12 +12,12 @@ use underpass_engine::buffer::PortId;
 const AT_ONCE: usize = 64;
 
 /// The descriptors of the ports. One that is closed is forgotten by the kernel.
-pub struct Ready {
+pub struct PortPoll {
     epoll: Epoll,
     events: [EpollEvent; AT_ONCE],
 }
 
-impl Ready {
+impl PortPoll {
     /// Of no port.
     ///
     /// # Errors

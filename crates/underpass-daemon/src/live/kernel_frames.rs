@@ -1,5 +1,5 @@
-//! Which frames of the attached devices the kernel keeps, by what the router has: its addresses, its tunnels and ports of
-//! foo-over-UDP, and the kernel's VLAN devices.
+//! Keeps the set of frames that the kernel keeps ([`KernelFrames`]) up to date with the router: its addresses, its tunnels and
+//! ports of foo-over-UDP, and the kernel's VLAN devices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +11,12 @@ use std::{
 use underpass_control::{Link, Router, Tunnel};
 use underpass_netlink::{fou, tunnel};
 use underpass_packet::protocol;
-use underpass_port::keep::{Claim, Keep, OfDevice, Vlan};
+use underpass_port::kernel_frames::{Claim, KernelFrames, OfDevice, Vlan};
 
-/// What the ports act on, and what they have been given so far.
+/// The set that the ports act on, and what has been put into it so far.
 #[derive(Default)]
-pub struct KeptFrames {
-    keep: Keep,
+pub struct KernelFramesUpdater {
+    frames: KernelFrames,
     /// Addresses of the kernel's, with their domains.
     addresses: BTreeSet<(u32, IpAddr)>,
     /// What of that tunnels and ports of foo-over-UDP claim.
@@ -27,10 +27,10 @@ pub struct KeptFrames {
     devices: BTreeMap<u32, OfDevice>,
 }
 
-impl KeptFrames {
+impl KernelFramesUpdater {
     /// The set of frames itself.
-    pub fn keep(&self) -> &Keep {
-        &self.keep
+    pub fn frames(&self) -> &KernelFrames {
+        &self.frames
     }
 
     /// Which domain a link belongs to, that of its VRF, whether it takes labels, and whether workers get `all` of its
@@ -38,7 +38,7 @@ impl KeptFrames {
     pub fn follow_device(&mut self, router: &Router, index: u32, all: bool) {
         let now = OfDevice { domain: router.domain_of(index), labels: router.takes_labels(index), all };
         if self.devices.insert(index, now) != Some(now)
-            && let Err(error) = self.keep.set_device(index, now)
+            && let Err(error) = self.frames.set_device(index, now)
         {
             tracing::error!("interface {index}: {error}");
         }
@@ -46,7 +46,7 @@ impl KeptFrames {
 
     /// The kernel keeps all frames of a device.
     pub fn forget_device(&mut self, index: u32) {
-        let _ = self.keep.remove_device(index);
+        let _ = self.frames.remove_device(index);
         self.devices.remove(&index);
     }
 
@@ -56,21 +56,21 @@ impl KeptFrames {
         let (domain, labels) = (router.domain_of(index), router.takes_labels(index));
         let now = OfDevice { domain, labels, all: false };
         if self.devices.insert(index, now) != Some(now) {
-            self.keep.set_inside(index, now);
+            self.frames.set_inside(index, now);
         }
     }
 
     /// There is no such VLAN device any more.
     pub fn forget_inside(&mut self, index: u32) {
-        self.keep.remove_inside(index);
+        self.frames.remove_inside(index);
         self.devices.remove(&index);
     }
 
     /// The kernel keeps what is for its addresses.
     pub fn follow_addresses(&mut self, router: &Router) {
-        let Self { keep, addresses, .. } = self;
-        let add = |(domain, address)| keep.add_local(domain, address);
-        let remove = |(domain, address)| keep.remove_local(domain, address);
+        let Self { frames, addresses, .. } = self;
+        let add = |(domain, address)| frames.add_local(domain, address);
+        let remove = |(domain, address)| frames.remove_local(domain, address);
         change(addresses, router.local_addresses(), add, remove);
     }
 
@@ -78,8 +78,8 @@ impl KeptFrames {
     pub fn follow_vlans(&mut self, router: &Router) {
         let devices = router.vlan_devices();
         let now = devices.map(|of| Vlan { ifindex: of.lower, protocol: of.protocol, id: of.id }).collect();
-        let Self { keep, vlans, .. } = self;
-        change(vlans, now, |vlan| keep.add_vlan(vlan), |vlan| keep.remove_vlan(vlan));
+        let Self { frames, vlans, .. } = self;
+        change(vlans, now, |vlan| frames.add_vlan(vlan), |vlan| frames.remove_vlan(vlan));
     }
 
     /// Workers get what tunnels and ports of foo-over-UDP take, although it is for an address of the kernel's.
@@ -105,8 +105,8 @@ impl KeptFrames {
         if router.reads_options() || now.iter().any(|claim| claim.ipv6 && !claim.quoted) {
             now.insert(Claim { ipv6: true, protocol: protocol::HOP_BY_HOP, port: 0, quoted: false });
         }
-        let Self { keep, claims, .. } = self;
-        change(claims, now, |claim| keep.add_claim(claim), |claim| keep.remove_claim(claim));
+        let Self { frames, claims, .. } = self;
+        change(claims, now, |claim| frames.add_claim(claim), |claim| frames.remove_claim(claim));
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use underpass_engine::buffer::{Packet, Pool};
 
 use crate::clsact::Hook;
-use crate::keep::Keep;
+use crate::kernel_frames::KernelFrames;
 use crate::live::{Hooked, Tally, hook};
 use crate::sys;
 use crate::tun::{TunKind, TunPort};
@@ -23,20 +23,25 @@ const INGRESS: i32 = 1;
 const MARK: i16 = 8;
 
 /// The return path of one device. It ends with its last port.
-pub struct Back {
+pub struct ReturnPath {
     index: u32,
     _hook: Hooked,
 }
 
-impl Back {
+impl ReturnPath {
     /// Makes the TAP device `name`, which is down, for frames of the device `ifindex`; and its ports, one a worker.
     ///
     /// # Errors
     /// The right to make it or to load a program is missing, or there is a device of that name.
-    pub fn make(name: &str, ifindex: u32, keep: &Keep, workers: usize) -> io::Result<(Self, Vec<BackPort>)> {
+    pub fn make(
+        name: &str,
+        ifindex: u32,
+        kernel_frames: &KernelFrames,
+        workers: usize,
+    ) -> io::Result<(Self, Vec<ReturnPort>)> {
         let program = {
             let mut program = Program::default();
-            program.set(R2, keep.mark().cast_signed());
+            program.set(R2, kernel_frames.mark().cast_signed());
             program.store(Size::Word, R1, MARK, R2);
             program.set(R1, ifindex.cast_signed());
             program.set(R2, INGRESS);
@@ -45,7 +50,7 @@ impl Back {
             bpf::load(ProgramKind::Classifier, "underpass_back", &program.finish())?
         };
         // Several queues, so that the next return path of this name can be made before the last port of this one is closed.
-        let open = |_| TunPort::open(name, TunKind::Tap, true).map(BackPort);
+        let open = |_| TunPort::open(name, TunKind::Tap, true).map(ReturnPort);
         let ports = (0..workers.max(1)).map(open).collect::<io::Result<Vec<_>>>()?;
         let index = sys::index_of(name)?;
         let hook = hook(&program, index, Hook::Ingress)?;
@@ -59,9 +64,9 @@ impl Back {
 }
 
 /// A worker's end of a return path: frames go in, and none come out.
-pub struct BackPort(TunPort);
+pub struct ReturnPort(TunPort);
 
-impl BackPort {
+impl ReturnPort {
     /// Gives frames to the kernel, and their slots to the pool.
     pub(crate) fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         self.0.send(pool, packets);

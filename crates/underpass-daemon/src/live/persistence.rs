@@ -1,4 +1,4 @@
-//! What the router begins with, and what is kept of it for the next one.
+//! The configuration across restarts: running the lines of the start, and keeping the directory of `--state` up to date.
 
 use std::{
     io::{self, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use underpass_control::Router;
 
-use super::{Live, Question, lifecycle, priority::Hurry};
+use super::{Live, Query, lifecycle, priority::Hurry};
 use crate::{
     fpm::Fpm,
     persist::{Keeper, Lines, StateDirectory},
@@ -16,7 +16,7 @@ use crate::{
     startup::{Failed, Served, Startup},
 };
 
-/// What is configured, but for what zebra sends again.
+/// The configuration, without the routes that zebra sends again.
 pub(super) fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
     match fpm {
         Some(fpm) => Lines::of(router, fpm.kept()),
@@ -26,22 +26,22 @@ pub(super) fn saved(router: &Router, fpm: Option<&Fpm>) -> Lines {
 
 /// The directory of `--state`: nothing is written there before all has been restored.
 #[derive(Default)]
-pub(super) struct Keeping {
+pub(super) struct Persistence {
     waiting: Option<StateDirectory>,
     keeper: Option<Keeper>,
-    /// While all is restored.
+    /// The priority of this thread is raised while the configuration is restored.
     hurry: Option<Hurry>,
     /// All has been restored.
     pub done: bool,
     seen: u64,
 }
 
-impl Keeping {
+impl Persistence {
     pub fn new(directory: Option<StateDirectory>) -> Self {
         Self { waiting: directory, ..Self::default() }
     }
 
-    /// Reports what has changed.
+    /// Has the state written if the router has changed since the last call.
     pub fn follow(&mut self, router: &Router) {
         if let Some(keeper) = &self.keeper
             && self.seen != router.changes()
@@ -66,26 +66,26 @@ impl Live {
         let Some(startup) = startup else { return self.started(&Failed::default(), socket) };
         let socket = socket.to_owned();
         server.serve_own();
-        self.keeping.hurry = Some(Hurry::begin());
-        let questions = self.listening.asking.clone();
-        let router = Served { socket, variables: questions.clone() };
+        self.persistence.hurry = Some(Hurry::begin());
+        let queries = self.listeners.sender.clone();
+        let router = Served { socket, variables: queries.clone() };
         thread::Builder::new().name("startup".to_owned()).spawn(move || {
             // Nobody hears it if the router has ended.
-            let _ = questions.send(Question::Started(startup.run(&router)));
+            let _ = queries.send(Query::Started(startup.run(&router)));
         })?;
         Ok(())
     }
 
     /// All lines of the start have been run.
     pub(super) fn started(&mut self, failed: &Failed, socket: &Path) -> anyhow::Result<()> {
-        self.keeping.hurry = None;
+        self.persistence.hurry = None;
         failed.log();
-        if let Some(directory) = self.keeping.waiting.take() {
+        if let Some(directory) = self.persistence.waiting.take() {
             failed.keep(&directory);
-            let questions = self.listening.asking.clone();
-            self.keeping.keeper = Some(Keeper::start(directory, move || questions.saved().ok())?);
+            let queries = self.listeners.sender.clone();
+            self.persistence.keeper = Some(Keeper::start(directory, move || queries.saved().ok())?);
         }
-        self.keeping.done = true;
+        self.persistence.done = true;
         // Whoever started us may not read it.
         let _ = writeln!(io::stdout(), "underpass: ready at {}", socket.display());
         lifecycle::notify("READY=1\n");

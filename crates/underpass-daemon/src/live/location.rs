@@ -12,7 +12,7 @@ const NAMES: &str = "/run/netns";
 
 /// Where a router runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Location {
     /// The name of the host.
     #[serde(default)]
     pub host: String,
@@ -21,7 +21,7 @@ pub struct Place {
     pub namespace: Option<String>,
 }
 
-impl Place {
+impl Location {
     /// That of the calling thread.
     pub fn here() -> Self {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

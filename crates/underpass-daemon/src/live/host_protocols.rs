@@ -1,5 +1,5 @@
-//! Which packets inside others the host itself may take when no tunnel of the router's does: those for which it has a raw
-//! socket, or the kernel a tunnel. The senders of all others get port unreachable, as from a Linux that has the tunnels. The
+//! The encapsulated protocols that the host itself may take when no tunnel of the router's does: those for which it has a
+//! raw socket, or the kernel a tunnel. The senders of all others get port unreachable, as from a Linux that has the tunnels. The
 //! kernel of this host may lack them, and would answer protocol unreachable.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 use underpass_control::Router;
 use underpass_engine::tables::inside_bit;
 
-use super::kept::protocols_of;
+use super::kernel_frames::protocols_of;
 
 /// Reads which sockets and tunnels there are.
 pub fn follow(router: &mut Router) {

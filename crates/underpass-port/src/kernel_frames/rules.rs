@@ -49,7 +49,7 @@ impl Hasher for Multiply {
 }
 
 impl Rules {
-    /// See [`Keep::kept`]; of frames that filters have passed.
+    /// See [`KernelFrames::kept`]; of frames that filters have passed.
     pub(super) fn kept(&self, ifindex: u32, frame: &[u8]) -> Kept {
         let (Ok((link, packet)), Some(device)) = (ethernet::Header::parse(frame), self.devices.get(&ifindex))
         else {

@@ -9,9 +9,9 @@ use std::{
 use underpass_control::Router;
 use underpass_engine::buffer::PortId;
 use underpass_port::{
-    back::Back,
-    keep::Keep,
+    kernel_frames::KernelFrames,
     live::{Device, LivePort},
+    return_path::ReturnPath,
 };
 
 use super::{
@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// The return path to a device.
 struct Return {
-    back: Back,
+    path: ReturnPath,
     port: PortId,
     /// Since when workers get only what is the router's again.
     idle: Option<Instant>,
@@ -32,7 +32,7 @@ struct Return {
 
 /// The return paths, by the index of the device.
 #[derive(Default)]
-pub struct Backs {
+pub struct ReturnPaths {
     returns: BTreeMap<u32, Return>,
     /// Devices that have none although filters look at what comes in, and devices whose filters do not see what the
     /// host sends: said once.
@@ -40,10 +40,10 @@ pub struct Backs {
     passed_by: BTreeSet<u32>,
 }
 
-impl Backs {
+impl ReturnPaths {
     /// Whether a device is one of those by which frames come back.
     pub fn are(&self, index: u32) -> bool {
-        self.returns.values().any(|path| path.back.index() == index)
+        self.returns.values().any(|path| path.path.index() == index)
     }
 
     /// Whether workers get all frames of a device.
@@ -68,27 +68,27 @@ impl Backs {
         &mut self,
         (index, device): (u32, &Device),
         port: PortId,
-        keep: &Keep,
+        kernel_frames: &KernelFrames,
         sysctls: &Sysctls,
         workers: &[Handle],
     ) -> Result<(), String> {
-        if let Some(why) = keep.without_bpf() {
+        if let Some(why) = kernel_frames.without_bpf() {
             return Err(why.to_owned());
         }
         let name = format!("upk{index}");
-        let (back, ports) =
-            Back::make(&name, index, keep, workers.len()).map_err(|error| format!("{name}: {error}"))?;
+        let (path, ports) = ReturnPath::make(&name, index, kernel_frames, workers.len())
+            .map_err(|error| format!("{name}: {error}"))?;
         sysctls.return_path(&name);
         device::set_up(&name).map_err(|error| format!("{name}: {error}"))?;
         for (worker, end) in workers.iter().zip(ports) {
-            worker.order(Order::Serve(port, Box::new(LivePort::Back(end)), Sent::Wrapped));
+            worker.order(Order::Serve(port, Box::new(LivePort::ReturnPath(end)), Sent::Wrapped));
         }
         tracing::info!(
             "{}: workers get all of its frames; what the kernel keeps comes back by {name}",
             device.name()
         );
         self.without.remove(&index);
-        self.returns.insert(index, Return { back, port, idle: None });
+        self.returns.insert(index, Return { path, port, idle: None });
         Ok(())
     }
 

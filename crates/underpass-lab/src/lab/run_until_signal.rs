@@ -1,4 +1,4 @@
-//! What keeps a network running until somebody ends it: names for its namespaces, and the signals that end it.
+//! Running a network until a signal ends it: names of its namespaces for `ip netns`, and the signals.
 
 use std::os::fd::AsFd;
 

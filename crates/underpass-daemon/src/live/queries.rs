@@ -1,5 +1,5 @@
-//! `underpass stats` and `trace`, at sockets beside the router's own, and Prometheus. Threads listen to them and send their
-//! questions to the control thread, which alone has the answers.
+//! `underpass stats` and `trace`, at sockets beside the router's own, and Prometheus. Threads listen to them and send
+//! queries to the control thread, which alone has the answers.
 
 use std::{
     ffi::OsString,
@@ -25,7 +25,7 @@ use underpass_engine::tables::{ActionId, Reader, Tables};
 
 use super::{
     drops::Dropped,
-    place::Place,
+    location::Location,
     state::{Routes, State},
     stats::{Mpls, Stats, Topic},
     trace,
@@ -44,9 +44,9 @@ use crate::{
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long somebody who asks may take to say what for.
-const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
+const QUERY_PATIENCE: Duration = Duration::from_millis(200);
 
-/// The question to which what is configured is the answer.
+/// The query to which what is configured is the answer.
 pub const SAVE: &str = "save";
 /// How long that may take: there may be very much.
 pub const SAVE_PATIENCE: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ fn beside(socket: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// What is answered.
+/// The answer to a query.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
@@ -88,14 +88,14 @@ impl Answer {
     #[must_use]
     pub fn here(mut self) -> Self {
         if let Self::State(state) = &mut self {
-            state.place = Place::here();
+            state.location = Location::here();
         }
         self
     }
 }
 
-/// Questions and orders to the control thread.
-pub enum Question {
+/// Queries and orders to the control thread.
+pub enum Query {
     /// What has been counted.
     Stats(Topic, Sender<Answer>),
     /// Which links there are.
@@ -119,59 +119,55 @@ pub enum Question {
     Started(Result<Failed, ScriptError>),
 }
 
-/// The way of questions to the control thread.
+/// Sends queries to the control thread.
 #[derive(Clone)]
-pub struct Questions {
-    sender: Sender<Question>,
+pub struct QuerySender {
+    sender: Sender<Query>,
     waker: Waker,
 }
 
-impl Questions {
+impl QuerySender {
     /// Sends an order to the control thread.
     ///
     /// # Errors
     /// It has ended.
-    pub fn send(&self, question: Question) -> io::Result<()> {
-        self.sender.send(question).map_err(io::Error::other)?;
+    pub fn send(&self, query: Query) -> io::Result<()> {
+        self.sender.send(query).map_err(io::Error::other)?;
         self.waker.wake();
         Ok(())
     }
 
-    /// Sends it a question and waits for the answer.
+    /// Sends it a query and waits for the answer.
     ///
     /// # Errors
     /// It has ended, or takes too long.
-    pub fn query<A>(&self, question: impl FnOnce(Sender<A>) -> Question) -> io::Result<A> {
-        self.query_within(question, PATIENCE)
+    pub fn query<A>(&self, query: impl FnOnce(Sender<A>) -> Query) -> io::Result<A> {
+        self.query_within(query, PATIENCE)
     }
 
-    fn query_within<A>(
-        &self,
-        question: impl FnOnce(Sender<A>) -> Question,
-        patience: Duration,
-    ) -> io::Result<A> {
+    fn query_within<A>(&self, query: impl FnOnce(Sender<A>) -> Query, patience: Duration) -> io::Result<A> {
         let (answer, answered) = channel();
-        self.send(question(answer))?;
+        self.send(query(answer))?;
         answered.recv_timeout(patience).map_err(io::Error::other)
     }
 
     /// What is configured.
     ///
     /// # Errors
-    /// As [`Questions::query`].
+    /// As [`QuerySender::query`].
     pub fn saved(&self) -> io::Result<Lines> {
-        self.query_within(Question::Saved, SAVE_PATIENCE)
+        self.query_within(Query::Saved, SAVE_PATIENCE)
     }
 
     fn counted(&self, topic: Topic) -> io::Result<Answer> {
-        // Names are looked for here, where no other question waits.
-        Ok(self.query(|to| Question::Stats(topic, to))?.here())
+        // Names are looked for here, where no other query waits.
+        Ok(self.query(|to| Query::Stats(topic, to))?.here())
     }
 
     /// Answers a connection.
     fn answer(&self, mut connection: &UnixStream) -> io::Result<()> {
         connection.set_write_timeout(Some(PATIENCE))?;
-        let line = first_line(connection, 64, QUESTION_PATIENCE)?;
+        let line = first_line(connection, 64, QUERY_PATIENCE)?;
         let mut text = if line.trim() == SAVE {
             serde_json::to_vec(&self.saved()?)?
         } else {
@@ -183,15 +179,15 @@ impl Questions {
     }
 }
 
-impl Variables for Questions {
+impl Variables for QuerySender {
     fn read(&self, path: &str) -> Result<String, RequestError> {
-        let question = |answer| Question::ReadVariable(path.to_owned(), answer);
-        self.query(question).map_err(|_| RequestError::errno(libc::EAGAIN))?
+        let query = |answer| Query::ReadVariable(path.to_owned(), answer);
+        self.query(query).map_err(|_| RequestError::errno(libc::EAGAIN))?
     }
 
     fn write(&self, path: &str, value: &[u8]) -> Result<(), RequestError> {
-        let question = |answer| Question::WriteVariable(path.to_owned(), value.to_vec(), answer);
-        self.query(question).map_err(|_| RequestError::errno(libc::EAGAIN))?
+        let query = |answer| Query::WriteVariable(path.to_owned(), value.to_vec(), answer);
+        self.query(query).map_err(|_| RequestError::errno(libc::EAGAIN))?
     }
 }
 
@@ -219,16 +215,16 @@ pub fn first_line(mut connection: &UnixStream, limit: usize, patience: Duration)
     Ok(String::from_utf8_lossy(line).into_owned())
 }
 
-/// The socket files, which go when this is dropped; and the questions.
-pub struct Listening {
+/// The queries that come in, and the socket files, which are removed when this is dropped.
+pub struct Listeners {
     /// To be answered by the control thread.
-    pub questions: Receiver<Question>,
-    /// Who may ask, too.
-    pub asking: Questions,
+    pub queries: Receiver<Query>,
+    /// For threads of the router that have queries of their own.
+    pub sender: QuerySender,
     files: [PathBuf; 2],
 }
 
-impl Drop for Listening {
+impl Drop for Listeners {
     fn drop(&mut self) {
         for file in &self.files {
             let _ = fs::remove_file(file);
@@ -259,28 +255,28 @@ pub fn listen(
     group: Option<u32>,
     waker: &Waker,
     (tables, watcher): (Arc<Tables>, Reader),
-) -> io::Result<Listening> {
+) -> io::Result<Listeners> {
     let files = [stats_path(socket), trace_path(socket)];
     let [stats, tracing] = [bind(&files[0], group)?, bind(&files[1], group)?];
     let (sender, receiver) = channel();
-    let questions = Questions { sender, waker: waker.clone() };
-    let asking = questions.clone();
+    let queries = QuerySender { sender, waker: waker.clone() };
+    let sender = queries.clone();
     if let Some(address) = metrics {
-        let (listener, questions) = (TcpListener::bind(address)?, questions.clone());
+        let (listener, queries) = (TcpListener::bind(address)?, queries.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            if let Err(error) = serve(Web::new(move |topic| questions.counted(topic)), &listener) {
+            if let Err(error) = serve(Web::new(move |topic| queries.counted(topic)), &listener) {
                 tracing::error!("the page: {error}");
             }
         })?;
     }
-    let following = trace::Following::new(questions.clone(), tables, watcher);
+    let following = trace::Following::new(queries.clone(), tables, watcher);
     thread::Builder::new().name("trace".to_owned()).spawn(move || following.listen(&tracing))?;
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
         for connection in patiently(stats.incoming(), "somebody who wants statistics") {
-            if let Err(error) = questions.answer(&connection) {
+            if let Err(error) = queries.answer(&connection) {
                 tracing::debug!("somebody who asked for statistics: {error}");
             }
         }
     })?;
-    Ok(Listening { questions: receiver, asking, files })
+    Ok(Listeners { queries: receiver, sender, files })
 }

@@ -146,7 +146,7 @@ impl Attachments {
         for index in above.collect::<Vec<_>>() {
             if let Some(first) = made.take(index) {
                 let inside = self.free_port();
-                self.kept.follow_inside(router, index);
+                self.kernel_frames.follow_inside(router, index);
                 let host = self.serve(first, (TunKind::Tap, Sent::Wrapped), workers);
                 self.above.insert(index, [host, inside]);
             }
@@ -159,7 +159,7 @@ impl Attachments {
             self.above.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         for index in gone {
             let Some(ports) = self.above.remove(&index) else { continue };
-            self.kept.forget_inside(index);
+            self.kernel_frames.forget_inside(index);
             router.set_kernel_port(index, None);
             for port in ports {
                 workers.iter().for_each(|worker| worker.order(Order::Detach(port)));

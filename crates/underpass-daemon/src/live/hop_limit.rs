@@ -1,5 +1,5 @@
-//! What the host itself sends, and the router passes on: its hop limit is the sender's, while a router lowers
-//! that of what it forwards.
+//! The hop limit of packets that the host itself sends through the router. They are to leave with the sender's hop limit, while
+//! a router lowers that of what it forwards.
 
 use underpass_packet::ethernet;
 

@@ -8,7 +8,7 @@
 //! it to whoever it knows behind the device, in another namespace too.
 //!
 //! Where filters look at what comes in, a worker gets all frames of the device. Those that pass the filters and are the
-//! kernel's come back to it by [`crate::back`].
+//! kernel's come back to it by [`crate::return_path`].
 
 mod claim;
 mod maps;
@@ -65,7 +65,7 @@ impl Vlan {
 
 /// The frames that the kernel keeps. Clones are the same set.
 #[derive(Clone)]
-pub struct Keep(Arc<Inner>);
+pub struct KernelFrames(Arc<Inner>);
 
 struct Inner {
     rules: RwLock<Arc<Rules>>,
@@ -75,15 +75,15 @@ struct Inner {
     mark: u32,
 }
 
-impl Default for Keep {
+impl Default for KernelFrames {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Keep {
+impl KernelFrames {
     /// An empty set: every frame is kept, as no device has a domain. Without the right to use BPF it works
-    /// for AF_PACKET ports alone: [`Keep::without_bpf`].
+    /// for AF_PACKET ports alone: [`KernelFrames::without_bpf`].
     pub fn new() -> Self {
         Self::with(Maps::new().map_err(|error| format!("no BPF maps: {error}")))
     }
@@ -106,7 +106,7 @@ impl Keep {
 
     /// Who says the same to a worker.
     pub fn keeper(&self) -> impl Keeper + use<> {
-        Snapshot { keep: self.clone(), generation: 0, rules: Arc::default() }
+        Snapshot { frames: self.clone(), generation: 0, rules: Arc::default() }
     }
 
     /// Why there is no BPF. `None`: there is.
@@ -235,14 +235,14 @@ fn key(domain: u32, address: &[u8]) -> Vec<u8> {
 
 /// The rules as a worker last saw them: it takes no lock before they change.
 struct Snapshot {
-    keep: Keep,
+    frames: KernelFrames,
     generation: u64,
     rules: Arc<Rules>,
 }
 
 impl Keeper for Snapshot {
     fn kept(&mut self, ifindex: u32, frame: &[u8]) -> Kept {
-        let now = self.keep.0.generation.load(Ordering::Acquire);
+        let now = self.frames.0.generation.load(Ordering::Acquire);
         if now != self.generation {
             self.follow(now);
         }
@@ -254,7 +254,7 @@ impl Snapshot {
     #[cold]
     fn follow(&mut self, now: u64) {
         // While they change, those before them hold.
-        if let Ok(rules) = self.keep.0.rules.try_read() {
+        if let Ok(rules) = self.frames.0.rules.try_read() {
             (self.rules, self.generation) = (Arc::clone(&rules), now);
         }
     }
