@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_road_in_words() {
+    fn a_packet_path_in_words() {
         let step =
             |after, text: &str| Step { after, step: "sent".into(), text: text.into(), ..Step::default() };
         let mut packet_path = PacketPath {

@@ -546,7 +546,7 @@ fn errors() {
 
 /// Where Linux is wrong, or silent: what the RFC wants.
 #[test]
-fn differs() {
+fn differs_from_linux() {
     group("differs");
 }
 

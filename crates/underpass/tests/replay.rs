@@ -121,7 +121,7 @@ ip -6 route add 2001:db8::/32 via fd01::2
 ";
 
 #[test]
-fn a_trace_tells_the_road() {
+fn a_trace_prints_the_packet_path() {
     let (directory, conf, pcap) = scene(FORWARDING, &[datagram()]);
     let out = directory.path().join("out");
     let output = replay(&[

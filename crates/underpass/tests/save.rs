@@ -229,7 +229,7 @@ fn tables_of_u32_keep_their_numbers() {
 
 /// All words of `cake`.
 #[test]
-fn cakes() {
+fn every_cake_option_is_saved() {
     let words = [
         "",
         "bandwidth 1mbit diffserv4 rtt 40ms srchost wash ack-filter no-split-gso ingress overhead -14 mpu 84 memlimit 1mb fwmark 0xf0",

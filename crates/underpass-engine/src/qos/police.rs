@@ -80,7 +80,7 @@ pub(crate) struct Policer {
     /// What a packet takes out of the first bucket.
     cost: Cost,
     bucket: Bucket,
-    /// The second bucket.
+    /// The bucket of `peakrate`: it fills at that rate and holds one packet of the MTU.
     peak: Option<(Rate, Bucket)>,
     /// With a second bucket: when a packet has last passed. That bucket is not filled for longer than the first one holds.
     last: AtomicI64,
@@ -537,7 +537,7 @@ mod tests {
 
     /// With a rate that lets nothing through for years only the burst passes; without one only the MTU counts.
     #[test]
-    fn limits() {
+    fn a_tiny_rate_passes_only_the_burst() {
         let (slow, mut lease) =
             (Policer::new(&bytes(1, 100 * SECOND, None, 1500), 1, None), Lease::default());
         let mut admit = |policer: &Policer, lens: &[u32]| {

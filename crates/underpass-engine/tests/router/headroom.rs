@@ -149,7 +149,7 @@ fn no_list_moves_a_packet() {
 
 /// The fast path and the slow one send the same, of every kind of packet that a headend gets.
 #[test]
-fn both_roads_insert_alike() {
+fn fast_and_slow_path_insert_alike() {
     let mut lab = lab();
     lab.all_behaviours();
     let options = [&[protocol::UDP, 0, 1, 4, 0, 0, 0, 0][..], &udp(40)].concat();

@@ -52,7 +52,7 @@ fn used_up() {
 
 /// The hop limit falls each time, and the packet is looked up so often and no more.
 #[test]
-fn to_itself_again_and_again() {
+fn a_list_of_own_segments_ends_at_a_limit() {
     for (count, hop_limit, leaves) in [(10, 40, true), (60, 40, false), (10, 5, false)] {
         let mut lab = Lab::new();
         let path = [&[OWN].repeat(count)[..], &[NEXT]].concat();

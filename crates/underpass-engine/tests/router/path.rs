@@ -18,7 +18,7 @@ use underpass_packet::{ethernet, protocol};
 
 /// RFC 8986 section 4.1: the next segment becomes the destination, hop limit and segments left fall by 1.
 #[test]
-fn end() {
+fn end_advances_to_the_next_segment() {
     let mut lab = Lab::new();
     let lookup = lab.lookup;
     let counter = lab.sid("fc00::1", Behaviour::End { lookup });

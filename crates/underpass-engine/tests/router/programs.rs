@@ -39,7 +39,7 @@ fn error(code: &[[u8; 8]]) -> Unsupported {
 }
 
 #[test]
-fn returns() {
+fn return_codes_that_drop() {
     assert_eq!(stopped(&exit(2)), [("bpf-drop", 1)]);
     assert_eq!(stopped(&exit(1)), [("bpf-return-unknown", 1)]);
     // Redirected without a place to go to: through the SID again, until no segment is left.
@@ -132,7 +132,7 @@ fn words_of_the_stack_and_of_maps_are_changed_at_once() {
 }
 
 #[test]
-fn maps() {
+fn helpers_of_array_maps() {
     let map = [op(0x18, 1, 1, 0, MAP as i32), op(0, 0, 0, 0, 0)];
     let key = |index| [op(0x62, 10, 0, -4, index), op(0xbf, 2, 10, 0, 0), op(0x07, 2, 0, 0, -4)];
     let call = |helper| op(0x85, 0, 0, 0, helper);

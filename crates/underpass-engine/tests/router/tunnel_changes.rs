@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn both_roads_find_the_same(changes in prop::collection::vec(change(), 1..24)) {
+    fn fast_and_slow_path_find_the_same(changes in prop::collection::vec(change(), 1..24)) {
         let (mut router, frames) = (Router::new(), frames());
         for change in changes {
             router.make(&change);

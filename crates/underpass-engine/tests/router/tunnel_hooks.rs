@@ -103,7 +103,7 @@ fn nothing_changes_what_passes() {
 
 /// A tunnel is off the fast path for as long as there is something to ask.
 #[test]
-fn the_common_road_is_left_and_taken_again() {
+fn a_hook_takes_a_tunnel_off_the_fast_path() {
     let mut pair = Pair::of(TunnelKind::Gre, |_| {});
     let [near, _] = pair.links;
     let moves = |pair: &mut Pair| {

@@ -38,7 +38,7 @@ fn there_and_back() {
 
 /// The fast path and the slow path do the same, to packets of any length and with any class.
 #[test]
-fn both_roads_do_the_same() {
+fn fast_and_slow_path_do_the_same() {
     let mut common = 0;
     for (n, sample) in every().iter().enumerate() {
         let (mut pair, mut watched) = (Pair::new(sample), Pair::new(sample));

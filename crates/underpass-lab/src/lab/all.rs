@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_told() {
+    fn results_of_another_shape_are_refused() {
         let error = (EXPERIMENTS[1].write)(&["[]".to_owned()]).err().unwrap();
         assert!(error.to_string().contains("another shape"), "{error}");
     }

@@ -205,7 +205,7 @@ fn no_page_is_left_out() {
 }
 
 #[test]
-fn what_stands_for_a_line() {
+fn ellipses_match_any_words() {
     assert!(stands_for("packets … errors 1", "End packets 7 bytes 9 errors 1 dev e0"));
     assert!(stands_for("…", "anything") && stands_for("no-route 1", "no-route 1"));
     assert!(!stands_for("errors … packets", "packets 7 errors 1") && !stands_for("a b", "a c b"));

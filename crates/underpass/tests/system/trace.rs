@@ -135,8 +135,8 @@ fn paths_of_packets_that_match() {
 
 /// What is dropped alone; what is cut, held and shaped.
 #[test]
-fn whatever_becomes_of_them() {
-    let Some(_turn) = net::turn("whatever_becomes_of_them") else { return };
+fn dropped_fragmented_and_shaped_packets() {
+    let Some(_turn) = net::turn("dropped_fragmented_and_shaped_packets") else { return };
     let line = Line::new("1");
     let client = line.follow(&["--json", "--drops", "ip"]);
     for arguments in ["-c 1 10.0.2.2", "-c 1 10.9.9.9", "-c 1 -t 1 10.0.2.2"] {
