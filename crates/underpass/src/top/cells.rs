@@ -1,5 +1,7 @@
 //! What tables of `top` are made of: cells with their numbers and bars, columns, rows.
 
+use std::borrow::Cow;
+
 /// What stands in a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
@@ -112,15 +114,21 @@ pub struct Table {
     /// The column that it is sorted by unless configured otherwise, the largest first.
     pub sorted_by: usize,
     /// What is said where there is no row.
-    pub empty: &'static str,
+    pub empty: Cow<'static, str>,
 }
 
 impl Table {
-    /// Leaves the rows with `filter` in one of their texts.
+    /// Leaves the rows with `filter` in one of their texts. If that hides all rows, the table says so.
     pub fn filter(&mut self, filter: &str) {
-        let filter = filter.to_lowercase();
-        let has = |cell: &Cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter));
-        self.rows.retain(|row| filter.is_empty() || row.cells.iter().any(has));
+        if filter.is_empty() || self.rows.is_empty() {
+            return;
+        }
+        let lower = filter.to_lowercase();
+        let has = |cell: &Cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&lower));
+        self.rows.retain(|row| row.cells.iter().any(has));
+        if self.rows.is_empty() {
+            self.empty = format!("no row contains '{filter}'").into();
+        }
     }
 
     /// Sorts by a column: numbers from the largest on, texts from A on; or the other way round.
@@ -177,7 +185,7 @@ mod tests {
             columns: vec![left("a", 3), right("b", 3)],
             rows: vec![row("b", Some(1)), row("a", Some(7)), row("c", None)],
             sorted_by: 1,
-            empty: "",
+            empty: "".into(),
         };
         let order = |table: &Table| table.rows.iter().map(|row| row.cells[0].show(0)).collect::<String>();
         table.sort(None, false);

@@ -102,7 +102,7 @@ fn drops(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 1,
-        empty: "nothing was dropped",
+        empty: "nothing was dropped".into(),
     }
 }
 
@@ -114,7 +114,7 @@ fn warnings(state: &State) -> Table {
         columns: vec![left("", 0)],
         rows: rows.map(|warning| Row { cells: vec![Cell::text(warning)], alarm: true }).collect(),
         sorted_by: 0,
-        empty: "",
+        empty: "".into(),
     }
 }
 
@@ -148,7 +148,7 @@ fn port_drops(state: &State, meter: &Meter) -> Table {
         ],
         rows: lost.collect(),
         sorted_by: 2,
-        empty: "nothing was dropped at a port",
+        empty: "nothing was dropped at a port".into(),
     }
 }
 
@@ -193,7 +193,7 @@ fn ports(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 2,
-        empty: "no device is attached",
+        empty: "no device is attached".into(),
     }
 }
 
@@ -233,7 +233,7 @@ fn sids(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 2,
-        empty: "there is no local SID; one without `count` shows no packets",
+        empty: "there is no local SID; one without `count` shows no packets".into(),
     }
 }
 
@@ -259,7 +259,7 @@ fn policies(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 1,
-        empty: "no route has segments",
+        empty: "no route has segments".into(),
     }
 }
 
@@ -285,7 +285,7 @@ fn labels(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 2,
-        empty: "no label has a route",
+        empty: "no label has a route".into(),
     }
 }
 
@@ -324,7 +324,7 @@ fn tunnels(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 4,
-        empty: "there is no tunnel",
+        empty: "there is no tunnel".into(),
     }
 }
 
@@ -365,7 +365,7 @@ fn queues(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 4,
-        empty: "no qdisc of the router's has been made",
+        empty: "no qdisc of the router's has been made".into(),
     }
 }
 
@@ -403,7 +403,7 @@ fn policers(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 3,
-        empty: "there is no policer",
+        empty: "there is no policer".into(),
     }
 }
 
@@ -441,6 +441,6 @@ fn workers(state: &State, meter: &Meter) -> Table {
         ],
         rows: rows.collect(),
         sorted_by: 2,
-        empty: "there is no worker",
+        empty: "there is no worker".into(),
     }
 }
