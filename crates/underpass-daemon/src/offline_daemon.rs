@@ -237,9 +237,9 @@ fn bind(path: PathBuf) -> anyhow::Result<(UnixListener, SocketFile)> {
 fn listen(socket: &Path, words: Words) -> anyhow::Result<SocketFile> {
     let (listener, file) = bind(stats_path(socket))?;
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
-        for connection in patiently(listener.incoming(), "somebody who wants what is configured") {
+        for connection in patiently(listener.incoming(), "a client of the stats socket") {
             if let Err(error) = answer(&connection, &words) {
-                tracing::debug!("somebody who asked what is configured: {error}");
+                tracing::debug!("a client of the stats socket: {error}");
             }
         }
     })?;
@@ -250,14 +250,14 @@ fn listen(socket: &Path, words: Words) -> anyhow::Result<SocketFile> {
 fn refuse_traces(socket: &Path) -> anyhow::Result<SocketFile> {
     let (listener, file) = bind(trace_path(socket))?;
     thread::Builder::new().name("trace".to_owned()).spawn(move || {
-        for connection in patiently(listener.incoming(), "somebody who wants to follow packets") {
+        for connection in patiently(listener.incoming(), "a client of the trace socket") {
             let why =
                 "no packet moves in an offline router: `underpass replay --trace` sends captures through one";
             // Read first: a connection that is closed with something unread is reset.
             let refused =
                 first_line(&connection, 1 << 20, QUESTION_PATIENCE).and_then(|_| refuse(&connection, why));
             if let Err(error) = refused {
-                tracing::debug!("somebody who wanted to follow packets: {error}");
+                tracing::debug!("a client of the trace socket: {error}");
             }
         }
     })?;

@@ -183,7 +183,7 @@ impl Device {
                     attach_xdp(ifindex, kernel_frames, Mode::Generic).map_err(fail("generic XDP"))?;
                 Ok(plain("xdp-generic", "as asked for".to_owned(), attached))
             }
-            Driver::Auto if virtual_peer => packet("large segments cross a veth device whole only so"),
+            Driver::Auto if virtual_peer => packet("only AF_PACKET passes unsegmented TSO frames over veth"),
             // Not generic mode: it saves nothing, and hands up large segments without the size of their parts.
             Driver::Auto => match attach_xdp(ifindex, kernel_frames, Mode::Native) {
                 Ok(attached) => Ok(plain("xdp-native", "the driver has native XDP".to_owned(), attached)),

@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use serde::Serialize;
 use underpass_control::{Matched, RequestError};
 use underpass_engine::tables::{ActionId, Reader, Tables};
@@ -248,21 +249,23 @@ fn bind(file: &Path, group: Option<u32>) -> io::Result<UnixListener> {
 /// Listens beside `socket`, and for Prometheus if it asks somewhere. `tables` and `watcher` tell what packets found.
 ///
 /// # Errors
-/// There is no listening there.
+/// The socket or the port that cannot be listened at, and why.
 pub fn listen(
     socket: &Path,
     metrics: Option<SocketAddr>,
     group: Option<u32>,
     waker: &Waker,
     (tables, watcher): (Arc<Tables>, Reader),
-) -> io::Result<Listeners> {
+) -> anyhow::Result<Listeners> {
     let files = [stats_path(socket), trace_path(socket)];
-    let [stats, tracing] = [bind(&files[0], group)?, bind(&files[1], group)?];
+    let bound = |file: &Path| bind(file, group).with_context(|| file.display().to_string());
+    let [stats, tracing] = [bound(&files[0])?, bound(&files[1])?];
     let (sender, receiver) = channel();
     let queries = QuerySender { sender, waker: waker.clone() };
     let sender = queries.clone();
     if let Some(address) = metrics {
-        let (listener, queries) = (TcpListener::bind(address)?, queries.clone());
+        let listener = TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
+        let queries = queries.clone();
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             if let Err(error) = serve(Web::new(move |topic| queries.counted(topic)), &listener) {
                 tracing::error!("the page: {error}");
@@ -272,9 +275,9 @@ pub fn listen(
     let following = trace::Following::new(queries.clone(), tables, watcher);
     thread::Builder::new().name("trace".to_owned()).spawn(move || following.listen(&tracing))?;
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
-        for connection in patiently(stats.incoming(), "somebody who wants statistics") {
+        for connection in patiently(stats.incoming(), "a client of the stats socket") {
             if let Err(error) = queries.answer(&connection) {
-                tracing::debug!("somebody who asked for statistics: {error}");
+                tracing::debug!("a client of the stats socket: {error}");
             }
         }
     })?;

@@ -169,7 +169,7 @@ impl Following {
     /// Answers those who connect, each in a thread of its own.
     pub fn listen(self: Arc<Self>, listener: &UnixListener) {
         let clients = Arc::new(AtomicUsize::new(0));
-        for connection in patiently(listener.incoming(), "somebody who wants to follow packets") {
+        for connection in patiently(listener.incoming(), "a client of the trace socket") {
             // Nobody fills the process with threads.
             if clients.load(Acquire) >= WATCHERS {
                 let why = format!("{WATCHERS} others follow packets of this router");
@@ -183,7 +183,7 @@ impl Following {
             let (following, served) = (Arc::clone(&self), Arc::clone(&clients));
             let thread = thread::Builder::new().name("trace-client".to_owned()).spawn(move || {
                 if let Err(error) = following.serve(&connection) {
-                    tracing::debug!("somebody who followed packets: {error}");
+                    tracing::debug!("a client of the trace socket: {error}");
                 }
                 served.fetch_sub(1, Release);
             });

@@ -108,10 +108,10 @@ const WHOLE_SEGMENTS: [&str; 4] = ["virtio_net", "vmxnet3", "vif", "hv_netvsc"];
 pub(crate) fn not_in_driver(name: &str) -> Option<&'static str> {
     let driver = sys::driver_of(name);
     match driver.as_str() {
-        "veth" => Some("large segments cross a veth device whole only at tcx"),
-        "" => Some("it is no hardware"),
+        "veth" => Some("only tcx passes unsegmented TSO frames over veth"),
+        "" => Some("it is not a hardware device"),
         driver if WHOLE_SEGMENTS.contains(&driver) => {
-            Some("large segments come in whole only at tcx")
+            Some("only tcx receives TSO frames unsegmented from this driver")
         }
         _ => None,
     }

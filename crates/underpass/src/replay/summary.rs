@@ -151,7 +151,7 @@ impl Display for Summary {
             writeln!(f)?;
         }
         if self.buffer_moves > 0 {
-            writeln!(f, "moved for headers that had no room  {}", self.buffer_moves)?;
+            writeln!(f, "copied for lack of headroom  {}", self.buffer_moves)?;
         }
         for Shown { line, output } in &self.show {
             write!(f, "\n$ {line}\n{output}")?;
@@ -189,7 +189,7 @@ mod tests {
         let text = summary.to_string();
         assert!(text.contains("in   b         4 packets         400 bytes  b.pcap\n"), "{text}");
         assert!(text.contains("dropped  2\n           2  no-route\n"), "{text}");
-        assert!(text.contains("moved for headers that had no room  3\n"), "{text}");
+        assert!(text.contains("copied for lack of headroom  3\n"), "{text}");
         summary.delivered = 0;
         assert_eq!(summary.balance(), Err((11, 10)));
     }
