@@ -190,45 +190,51 @@ pub fn run(
     state: Option<StateDirectory>,
     signals: &SigSet,
 ) -> anyhow::Result<()> {
+    // The lock comes first: `Sysctls` undoes what a killed daemon has left, which a running one still needs.
     let sysctls = Sysctls::new(Lock::take()?);
     let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let path = match &options.socket {
         Some(path) => path.clone(),
         None => launch::namespace_socket()?,
     };
+    // Programs can connect from here on. Their requests wait until the router has started.
     let mut server = Server::listen(&path, &serve::Options { live: true, group: options.group })?;
     let events = Events::new()?;
+
+    // The arena comes before the tables: what programs in the kernel read of these lies in it.
     let processors = processors();
     let count = options.workers.unwrap_or(processors.len()).clamp(1, 64);
     let arena = fast::arena(options.fast_path)?;
     let programs = arena.as_ref().ok().map(Arena::programs);
     let (writer, tables, readers, mut watchers) = Writer::watched(count, 1, programs);
-    let mut router = Router::live(writer);
-    if options.experimental {
-        router.allow_experimental();
-    }
-    if options.own_bridges {
-        router.make_bridges();
-    }
-    router.gather_filters(true);
+    let mut router = new_router(options, writer);
+
+    // The router has its namespace before it learns what the kernel has: without it no device can be made. It knows links,
+    // addresses and routes before the first worker starts.
     let mut kernel = Kernel::open()?;
     let indices = state.as_ref().map(StateDirectory::indices).unwrap_or_default();
     router.set_namespace(Box::new(kernel.namespace(indices)?));
     kernel.synchronise(&mut router)?;
+
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };
     let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
-    let listeners = queries::listen(&path, options.metrics, options.group, &events.waker(), watcher)
-        .context("listening for those who want to know what was counted")?;
+    let listeners = queries::listen(&path, options.metrics, options.group, &events.waker(), watcher)?;
+
+    // The program of the fast path is loaded before any device is attached: it is attached with the device. The kernel
+    // verifies it for half a second, and no packet passes before.
     let mut attachments = Attachments::new(options, sysctls);
-    // The kernel looks through the programs for half a second, and no packet passes before.
     let hurry = priority::Hurry::begin();
     *attachments.fast() = fast::load(options.fast_path, arena, router.places(), attachments.kernel_frames())?;
     drop(hurry);
+    // Programs compare their clock with times that workers have written, so they get the difference before a worker runs.
     router.set_clock(worker::behind(router.began())?);
+
+    // The device of the host needs the workers: each opens a queue of it.
     let kernel_frames = attachments.kernel_frames();
     let workers = start_workers(&processors, &tables, readers, &wanting, kernel_frames, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;
+
     let mut live = Live {
         router,
         kernel,
@@ -246,25 +252,37 @@ pub fn run(
         persistence: Persistence::new(state),
         traced: Vec::new(),
     };
-    // The device of the host is there when the kernel has reported it.
+    // The device of the host is there when the kernel has reported it. This attaches the other devices, too.
     live.catch_up();
     host_protocols::follow(&mut live.router);
     variables::read_fallback_tunnels(&mut live.router);
-    for name in &options.attach {
-        if !live.router.links().any(|link| link.name == *name) {
-            tracing::warn!("there is no device {name} yet: it will be attached when it appears");
-        }
-    }
+    live.warn_of_missing(&options.attach);
+
+    // Giving devices back needs descriptors even if programs have taken all others.
     let spare = Spare::hold(SPARE);
     let served = live.begin(options.startup.clone(), &mut server);
     let served = served.and_then(|()| live.serve(&mut server, &events, &signals));
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
+    // The state is written while the router still has it all.
     live.persistence.close(&live.router, live.fpm.as_ref());
     live.give_back();
     // The files go before the lock does, so that they cannot be another's.
     drop(server);
     served
+}
+
+/// The model over empty tables, as the options want it.
+fn new_router(options: &Options, writer: Writer) -> Router {
+    let mut router = Router::live(writer);
+    if options.experimental {
+        router.allow_experimental();
+    }
+    if options.own_bridges {
+        router.make_bridges();
+    }
+    router.gather_filters(true);
+    router
 }
 
 /// The processors that this process may use.
@@ -294,6 +312,15 @@ fn start_workers(
 }
 
 impl Live {
+    /// Warns of devices to be attached that are not there yet.
+    fn warn_of_missing(&self, names: &[String]) {
+        for name in names {
+            if !self.router.links().any(|link| link.name == *name) {
+                tracing::warn!("there is no device {name} yet: it will be attached when it appears");
+            }
+        }
+    }
+
     fn serve(&mut self, server: &mut Server, events: &Events, signals: &SignalFd) -> anyhow::Result<()> {
         if let Some(fpm) = &self.fpm {
             events.add(Source::Fpm, fpm)?;
