@@ -76,7 +76,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What was asked for.
+    /// 200 with a body of this media type.
     pub fn ok(kind: &'static str, body: impl Into<String>) -> Self {
         Self { status: "200 OK", kind, body: body.into() }
     }

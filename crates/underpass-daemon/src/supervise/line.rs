@@ -57,24 +57,22 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// A new one.
+    /// A socket as socket(2) makes it: not bound, in no group, with no option set.
     pub fn new(inode: u64, far: Rc<OwnedFd>, kind: i32, protocol: i32) -> Self {
-        let (port_id, groups, groups_above, options, sent, room) = (0, 0, 0, 0, 0, 0);
-        let (marks, asks, overruns) = (false, false, 0);
         Self {
             inode,
             far,
             kind,
             protocol,
-            port_id,
-            groups,
-            groups_above,
-            options,
-            marks,
-            sent,
-            room,
-            asks,
-            overruns,
+            port_id: 0,
+            groups: 0,
+            groups_above: 0,
+            options: 0,
+            marks: false,
+            sent: 0,
+            room: 0,
+            asks: false,
+            overruns: 0,
         }
     }
 
@@ -197,7 +195,7 @@ pub struct Job<E> {
 }
 
 impl<E> Job<E> {
-    /// A new one.
+    /// A job of which no question has been sent yet.
     pub fn new(call: Option<Call>, asks: impl Into<VecDeque<Ask>>, end: E) -> Self {
         Self { call, asks: asks.into(), asked: false, handled: 0, answer: None, end }
     }

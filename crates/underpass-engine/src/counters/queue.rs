@@ -43,7 +43,7 @@ pub struct QueueCount {
 
 /// Numbers whose meaning is the kind's.
 pub(crate) const OWN: usize = 9;
-/// All numbers.
+/// Numbers of a queue: the seven that every kind has, then its own.
 pub(super) const NUMBERS: usize = 7 + OWN;
 
 /// `struct tc_htb_xstats` of a class.
@@ -216,7 +216,7 @@ impl Counters {
 /// What an fq counts besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FqCount {
-    /// Flows.
+    /// Flows that are remembered, with packets or without.
     pub flows: u64,
     /// Those without packets.
     pub inactive: u64,

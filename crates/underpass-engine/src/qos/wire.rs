@@ -15,7 +15,7 @@ pub struct WireLength {
 }
 
 impl WireLength {
-    /// One packet.
+    /// One packet of `len` bytes: no segment.
     #[inline(always)]
     pub fn of(len: u32) -> Self {
         Self { full: 0, last: len, packets: 1 }

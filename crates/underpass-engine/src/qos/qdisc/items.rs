@@ -137,7 +137,7 @@ pub(super) type ItemId = u32;
 
 const NONE: u32 = u32::MAX;
 
-/// The entries.
+/// The packets of all qdiscs of a worker, each named by its [`ItemId`], and the slots that are free.
 #[derive(Debug, Default)]
 pub struct Items {
     entries: Vec<Item>,

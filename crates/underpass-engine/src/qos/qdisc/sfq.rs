@@ -13,7 +13,7 @@ use crate::tables;
 /// A hash without a queue.
 const NONE: u32 = u32::MAX;
 
-/// A queue.
+/// A queue: the packets of the flows with one hash.
 #[derive(Debug, Default)]
 struct Slot {
     list: List,
