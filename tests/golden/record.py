@@ -164,7 +164,7 @@ def guest_case(number, case):
             out = []
             for number, (port, frame) in enumerate(case["frames"]):
                 sockets[port].send(bytes.fromhex(frame))
-                # The packet's whole road is taken before send returns: one CPU, and veth's soft interrupt
+                # The packet's whole path is taken before send returns: one CPU, and veth's soft interrupt
                 # runs when send lets it. Nothing is waited for.
                 for at, s in sockets.items():
                     out += [(at, number, f.hex()) for f in received(s)]

@@ -170,9 +170,9 @@ impl Device {
             Ok(plain("packet", why.to_owned(), attached))
         };
         match driver {
-            Driver::Packet => packet("as asked for"),
+            Driver::Packet => packet("as requested"),
             Driver::Xdp => match attach_xdp(ifindex, kernel_frames, Mode::Native) {
-                Ok(attached) => Ok(plain("xdp-native", "as asked for".to_owned(), attached)),
+                Ok(attached) => Ok(plain("xdp-native", "as requested".to_owned(), attached)),
                 Err(error) => {
                     let attached = attach_xdp(ifindex, kernel_frames, Mode::Generic).map_err(fail("XDP"))?;
                     Ok(plain("xdp-generic", format!("no native mode: {error}"), attached))
@@ -181,7 +181,7 @@ impl Device {
             Driver::XdpGeneric => {
                 let attached =
                     attach_xdp(ifindex, kernel_frames, Mode::Generic).map_err(fail("generic XDP"))?;
-                Ok(plain("xdp-generic", "as asked for".to_owned(), attached))
+                Ok(plain("xdp-generic", "as requested".to_owned(), attached))
             }
             Driver::Auto if virtual_peer => packet("only AF_PACKET passes unsegmented TSO frames over veth"),
             // Not generic mode: it saves nothing, and hands up large segments without the size of their parts.

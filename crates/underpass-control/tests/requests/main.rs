@@ -14,7 +14,7 @@ mod left_to_kernel;
 mod links_and_addresses;
 mod mirror;
 mod neighbours;
-mod questions;
+mod raw_requests;
 mod recorded_requests;
 mod recorded_routes;
 mod samples;

@@ -7,12 +7,12 @@
 //! grow beyond [`QUEUE`] is cut off, as is one that does not keep to the protocol.
 
 mod connection;
+mod descendants;
 mod descriptor;
 mod filter;
 mod host;
 mod memory;
 mod merge;
-mod own;
 mod program;
 mod session;
 mod sysctl;
@@ -332,7 +332,7 @@ impl Server {
             false => Err(Errno::EMFILE),
         };
         let accepted = limits::accept_all(self, next, |server, control| match &mut server.waiting {
-            Some(waiting) if !own::is_own(&control) => waiting.push(control),
+            Some(waiting) if !descendants::is_own(&control) => waiting.push(control),
             _ => server.take(control),
         });
         if let Err(errno) = accepted {

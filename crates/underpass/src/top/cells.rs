@@ -194,5 +194,7 @@ mod tests {
         assert_eq!(order(&table), "cba");
         table.filter("B");
         assert_eq!(order(&table), "b");
+        table.filter("x");
+        assert_eq!((order(&table).as_str(), &*table.empty), ("", "no row contains 'x'"));
     }
 }

@@ -22,7 +22,7 @@ mod guest;
 mod hmac;
 mod interfaces;
 mod ioam;
-mod kept;
+mod kernel_frames;
 mod lab;
 mod lab_ends;
 mod lab_page;

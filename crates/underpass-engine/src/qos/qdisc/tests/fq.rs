@@ -61,7 +61,7 @@ fn a_slow_flow_waits_a_second() {
 
 /// What finds nobody waiting goes past all flows, up to eight of them; bands and flows have their limits.
 #[test]
-fn limits() {
+fn bands_and_flows_have_limits() {
     let mut bed = Bed::new(&fq(params(0)));
     (0..10).for_each(|_| assert_eq!(bed.enqueue(100, 0), Enqueued::Queued));
     let (own, more) = counted(&mut bed);

@@ -1,4 +1,4 @@
-//! Which programs this process has started.
+//! Which programs this process has started, itself or through others: its descendants.
 
 use std::{fs, os::fd::OwnedFd, process};
 

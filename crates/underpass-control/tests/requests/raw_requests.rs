@@ -1,4 +1,4 @@
-//! Questions that `ip` does not ask, and what Linux 6.12 answers to them.
+//! Requests that `ip` does not send, and what Linux 6.12 answers to them.
 
 use libc::{
     EADDRNOTAVAIL, EINVAL, EOPNOTSUPP, RTM_DELADDR, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE,
