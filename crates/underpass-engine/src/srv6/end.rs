@@ -10,8 +10,8 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::path::ipv6::stays_on_node;
-use crate::srv6::flavors;
-use crate::srv6::flavors::Advanced;
+use crate::srv6::flavours;
+use crate::srv6::flavours::Advanced;
 use crate::srv6::next::Next;
 use crate::tables::{ActionId, Endpoint, LookupId, StoredNextHop, Via};
 use crate::worker::error::{IcmpError, PacketError};
@@ -48,7 +48,7 @@ pub(crate) fn end<'s>(
     unusual: &mut bool,
 ) -> Result<Next<'s>, PacketError> {
     let Some(flavours) = &sid.flavours else { return Ok(Next::Look6(lookup, advance(packet, check)?)) };
-    Ok(match flavors::next(packet, flavours, check, unusual)? {
+    Ok(match flavours::next(packet, flavours, check, unusual)? {
         Advanced::Segment(address) | Advanced::Inside6(address) => Next::Look6(lookup, address),
         Advanced::Inside4(address) => Next::Look4(lookup, address),
         Advanced::UpperLayer => Next::Deliver,
@@ -76,7 +76,7 @@ pub(crate) fn end_x<'s>(
 ) -> Result<Next<'s>, PacketError> {
     let next = match &sid.flavours {
         None => Advanced::Segment(advance(packet, check)?),
-        Some(flavours) => flavors::next(packet, flavours, check, unusual)?,
+        Some(flavours) => flavours::next(packet, flavours, check, unusual)?,
     };
     let unspecified = matches!(via.address, IpAddr::V6(address) if address.is_unspecified());
     Ok(match next {

@@ -15,7 +15,7 @@ use crate::srv6::decap::{
 };
 use crate::srv6::dt2::{end_dt2, excluded, frames_run};
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
-use crate::srv6::flavors::flavors_fast;
+use crate::srv6::flavours::flavours_fast;
 use crate::srv6::headend::headend_fast;
 use crate::srv6::next::Next;
 use crate::tables::{Action, Behaviour, Endpoint, Excluded, LookupId, Via};
@@ -45,7 +45,7 @@ fn endpoint_spread<'a>(
     (sid, instance): (&Endpoint, LookupId),
 ) -> Option<FastVerdict> {
     match &sid.behaviour {
-        _ if sid.flavours.is_some() => flavors_fast::<true>(view, fibs, packet, len, (sid, instance)),
+        _ if sid.flavours.is_some() => flavours_fast::<true>(view, fibs, packet, len, (sid, instance)),
         Behaviour::End { .. } => end_fast::<true>(view, fibs, packet, len, instance),
         Behaviour::T { lookup } => end_fast::<true>(view, fibs, packet, len, *lookup),
         Behaviour::DT46 { lookup } if is_inside(packet, protocol::IPV4) => {
@@ -215,7 +215,7 @@ fn sid_run<const COUNT: bool, T: Trace, S: BurstLookup>(
     match &sid.behaviour {
         _ if sid.flavours.is_some() => {
             return run_through(path, context, packets, lookups, first, sid, |context, packet, len| {
-                match flavors_fast::<false>(context.env.view, context.fibs, packet, len, (sid, instance)) {
+                match flavours_fast::<false>(context.env.view, context.fibs, packet, len, (sid, instance)) {
                     Some(out) => Some(out),
                     None => endpoint_spread(context.env.view, context.fibs, packet, len, (sid, instance)),
                 }

@@ -5,7 +5,7 @@ pub(crate) mod decap;
 pub(crate) mod dt2;
 mod end;
 pub(crate) mod endpoint;
-pub(crate) mod flavors;
+pub(crate) mod flavours;
 pub(crate) mod headend;
 pub(crate) mod next;
 pub(crate) mod program;

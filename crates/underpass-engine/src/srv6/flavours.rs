@@ -1,4 +1,4 @@
-//! Flavors of End, End.X and End.T: RFC 8986 section 4.16, RFC 9800 section 4.
+//! Flavours of End, End.X and End.T: RFC 8986 section 4.16, RFC 9800 section 4.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -34,7 +34,7 @@ pub(crate) enum Advanced {
 
 /// The fast function of End, End.X and End.T with flavours. `SPREAD`: the segment may lead to a multipath route.
 #[inline(always)]
-pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
+pub(crate) fn flavours_fast<'a, const SPREAD: bool>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     packet: &mut Packet,
