@@ -395,6 +395,21 @@ def into_keyed_sit(facts, port, frame):
     return False
 
 
+@purpose("Parameters of IPv6 send no IPv4 packet out of an `external` `sit`")
+def told_by_keyed_sit(case, facts, difference, here):
+    # So an ICMP error about a tunnel reaches the router there: who sends the next packet in it hears that it did not arrive.
+    a = difference.more.get("there")
+    if not a or difference.more.get("here") or not len(a) <= here["drops"].get("tunnel-remote", 0):
+        return False
+    came = [told for port, frame in arrived(case, difference) if (told := error(frame)) and into_keyed_sit(facts, port, frame)]
+    ends = {address_pair(told[3][0][1]) for told in came if told[0] == 4 and told[3][0][1]["src"] in facts.own}
+    tunnelled = [bytes.fromhex(frame)[34:] for _, _, frame in here.get("linux", []) if bytes.fromhex(frame)[26:34] in ends]
+    for told in map(error, a):
+        if not told or told[1:3] not in ((3, 1), (1, 3)) or not any(address_pair(told[3][0][1]) in packet for packet in tunnelled):
+            return False
+    return len(a) <= len(came)
+
+
 @purpose("What a filter sends into an `ipip` or a `sit` without a remote address goes to its own destination")
 def to_gateway(case, facts, difference, here):
     # In Linux to the gateway of the route that has led it to the filter.
