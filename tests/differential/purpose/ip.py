@@ -97,6 +97,21 @@ def out_of_this_network(case, facts, difference, here):
     return bool(a) and not difference.more.get("here") and all(ends(describe.layers(frame)) & inside for frame in a)
 
 
+@purpose("Link-local IPv4 addresses are not forwarded")
+def marked_by_this_network(case, facts, difference, here):
+    # Nor is it an error of that tunnel that such a source's outer header tells of congestion and the inner one cannot.
+    if difference.more.get("when") != "shows" or not re.fullmatch(r"tun\d", difference.more.get("link") or "") or difference.more.get("key") != "stats64.rx.errors":
+        return False
+    came = 0
+    for layers in tried(case, difference):
+        headers = [values for name, values in layers if name in ("ip4", "ip6")]
+        if len(headers) > 1 and headers[0]["src"].startswith("0.") and headers[0]["dst"] in facts.own:
+            outer, inner = (values["tos" if "tos" in values else "tclass"] & 3 for values in headers[:2])
+            came += outer == 3 and inner == 0
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return 0 < more <= min(came, here["drops"].get("source-invalid", 0))
+
+
 @purpose("Hop-by-hop options in a payload of length 0 are malformed")
 def no_length(case, facts, difference, here):
     return bool(difference.more.get("there")) and not difference.more.get("here") and any(
