@@ -301,8 +301,8 @@ def asked(case, facts, difference, here):
     noise += [one for one in dict.fromkeys(noise) if one[0] in drops for _ in range(-noise.count(one) % 3)]
     # Or all of them, where it has asked in vain.
     heard = {port for port, _ in noise}
-    if here["drops"].get("neighbour-unresolved"):
-        noise += [(port, size) for port in drops - heard if not at or port == at[1] for size in (42, 86) for _ in range(6)]
+    if unresolved := here["drops"].get("neighbour-unresolved"):
+        noise += [(port, size) for port in drops - heard if not at or port == at[1] for size in (42, 86) for _ in range(max(6, 3 * unresolved))]
     sizes = [size for _, size in noise]
     # They are counted before an action gives them a label.
     pushes = any(re.search(r"filter add dev p\d egress .*action mpls (mac_)?push ", line) for line in facts.lines)
