@@ -115,6 +115,23 @@ def came_with_tag(case, facts, difference, here):
 
 
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def sent_with_tag(case, facts, difference, here):
+    # Or of what gets one from the filter that sends it there, GRE in a datagram too.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here") or not here["drops"].get("tunnel-payload"):
+        return False
+    into = "|".join(name for name, kind in facts.tunnels.items() if kind in ("gre", "ip6gre"))
+    for port, frame in difference.more.get("inputs") or []:
+        pushed = rf"filter add dev p{port} ingress .*action vlan push id (\d+) .*mirred egress (?:redirect|mirror) dev (?:{into})\b"
+        tags = {int(match[1]) for line in facts.lines if into and (match := re.search(pushed, line))}
+        packet = bytes.fromhex(frame)[14:]
+        at = a[0].find(packet[:12], 14) + 12
+        if tags and at > 14 and a[0][at : at + 2] in (b"\x81\x00", b"\x88\xa8") and int.from_bytes(a[0][at + 2 : at + 4], "big") & 0xFFF in tags and a[0][at + 4 :] == packet[12:]:
+            return True
+    return False
+
+
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
 def counted_without_tag(case, facts, difference, here):
     # What is dropped for it: the device's filters count it so, and those that Linux's packet comes to do not count it.
     bare = {name for name, kind in facts.tunnels.items() if kind in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp")}
