@@ -7,7 +7,7 @@ import re
 import compare
 import describe
 
-from .common import before, by_program, error, inputs, only, pair, purpose, quotes_more, segments, sid_counts, tried
+from .common import before, by_program, counts_others, error, inputs, only, pair, purpose, quotes_more, rounds, segments, sid_counts, tried
 
 
 def visited(case, difference):
@@ -103,6 +103,22 @@ def told_itself_in_vrf(case, facts, difference, here):
     inside = next(((values["src"], values["dst"]) for name, values in told[3][1:] if name in ("ip4", "ip6")), None)
     ours = [about[3] for _, _, frame in here["out"] if (about := error(bytes.fromhex(frame)))]
     return inside is not None and any((quoted[0][1]["src"], quoted[0][1]["dst"]) == inside for quoted in ours)
+
+
+@purpose("The sender hears of errors")
+def asked_for_outer_source(case, facts, difference, here):
+    # What it hears filters count, and in Linux three requests for the outer source, if that is a neighbour that does not answer.
+    sources = [match[1] for line in facts.lines if (match := re.search(r"sr tunsrc set (\S+)", line))]
+    near = sources and sources[-1] not in facts.own and any(ipaddress.ip_address(sources[-1]) in net for net, line in facts.connected if re.search(r" dev p\d\b", line))
+    if not near or not difference.kind.startswith("shows tc -s: "):
+        return False
+    told = []
+    for layers in tried(case, difference):
+        name, values = layers[1] if len(layers) > 1 else ("", {})
+        if name == "ip6" and facts.leads(values["dst"], r"encap seg6 mode (encap|l2encap)"):
+            size = min(40 + values["len"] + 48, 1280)
+            told.append((1, {size, size + 14}))
+    return bool(told) and any(counts_others(difference, told + [(-1, {86})] * 3 * n) for n in range(1, rounds(case) + 1))
 
 
 @purpose("The sender hears of errors")
