@@ -6,7 +6,7 @@ import re
 
 import describe
 
-from .common import address_pair, counts_others, error, inputs, only, pair, purpose, tried
+from .common import OWN, address_pair, changed, counts_others, error, inputs, only, pair, purpose, tried
 
 
 @purpose("A header may become shorter on its way")
@@ -20,6 +20,22 @@ def shorter(case, facts, difference, here):
         if routing and routing["type"] == 3 and routing["left"] and outer and outer["dst"] in facts.own:
             if any(name == "routing" and values["type"] == 3 and len(values["data"]) < len(routing["data"]) for name, values in describe.layers(b)):
                 return True
+    return False
+
+
+@purpose("A header may become shorter on its way")
+def shorter_in_datagram(case, facts, difference, here):
+    # Also in foo-over-UDP, where the Ethernet header that came in stands in the middle of a packet that is else the same.
+    a, b = pair(difference)
+    if a is None or not {"raw.data"} <= (changed(a, b) or set()) <= {"raw.data", "udp.sum", "udp.sport", *OWN}:
+        return False
+    x, y = (bytes.fromhex(dict(describe.layers(frame))["raw"]["data"]) for frame in (a, b))
+    for _, frame in difference.more.get("inputs") or []:
+        header, layers = bytes.fromhex(frame)[:14], describe.layers(bytes.fromhex(frame))
+        packet, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+        at = x.find(header)
+        if packet and routing and shrinks(facts, packet, routing) > 0 and at > 0 and x[:at] + x[at + 14 :] == y[:at] + y[at + 14 :]:
+            return True
     return False
 
 
