@@ -154,6 +154,42 @@ def overwritten_inside(difference, frame):
     return any(frame[at - 2 : at] in (b"\x86\xdc", b"\x86\xdd") for at in map(frame.find, sources) if at > 2)
 
 
+@purpose("Two addresses of the router are a loop")
+def two_own(case, facts, difference, here):
+    # The router says so, and Linux sends the packet on to the next address, or tells later that this one does not answer.
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    if sorted(map(len, sides)) != [0, 1] or not here["drops"].get("rpl-loop"):
+        return False
+    frame, loops = (sides[0] + sides[1])[0], {}
+    for layers in tried(case, difference):
+        packet, routing = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+        if packet and routing and (to := next_in_loop(facts, packet, routing)):
+            loops[packet["src"], packet["dst"]] = to
+    told = error(frame)
+    ends = lambda layers: next(((values["src"], values["dst"]) for name, values in layers if name.endswith("ip6")), None)
+    if sides[1]:
+        return bool(told) and told[:3] == (6, 4, 0) and ends(told[3]) in loops
+    return ends(told[3] if told else describe.layers(frame)) in {(source, to) for (source, _), to in loops.items()}
+
+
+def next_in_loop(facts, packet, routing):
+    """The next address of an RPL header that has two addresses of the router, with another between them, once the packet's own
+    destination is in it; none of another."""
+    data = bytes.fromhex(routing["data"])
+    if routing["type"] != 3 or packet["dst"] not in facts.own or len(data) < 5:
+        return None
+    own, (inner, last, pad) = ipaddress.ip_address(packet["dst"]).packed, (data[0] >> 4, data[0] & 15, data[1] >> 4)
+    number = (len(data) - 4 - pad - (16 - last)) // (16 - inner) + 1
+    if not 0 < routing["left"] <= number:
+        return None
+    behind = 4 + (number - 1) * (16 - inner)
+    addresses = [own[:inner] + data[at : at + 16 - inner] for at in range(4, behind, 16 - inner)] + [own[:last] + data[behind : behind + 16 - last]]
+    at = number - routing["left"]
+    to, addresses[at] = addresses[at], own
+    ours = [n for n, address in enumerate(addresses) if str(ipaddress.ip_address(address)) in facts.own]
+    return str(ipaddress.ip_address(to)) if len(ours) == 2 and ours[1] > ours[0] + 1 else None
+
+
 @purpose("A header may become shorter on its way")
 def shorter_gone(case, facts, difference, here):
     # What is overwritten may be nothing that Linux forwards, or be forwarded with a hop limit that is none.
