@@ -205,7 +205,9 @@ def pad1_with_length(case, facts, difference, here):
     # What begins with a byte 0 is a TLV with a length to Linux, which may fill the SRH.
     if not difference.more.get("there") or difference.more.get("here") or not here["drops"].get("srh-malformed"):
         return False
-    tlvs = [tlvs_of(values) for layers in inputs(difference) for name, values in layers[:3] if name == "routing" and values["type"] == 4]
+    # The header may be behind hop-by-hop options.
+    before = [[layer for layer in layers if layer[0] != "hbh"][:3] for layers in inputs(difference)]
+    tlvs = [tlvs_of(values) for layers in before for name, values in layers if name == "routing" and values["type"] == 4]
     return any(fills(one, 2) and not fills(one, 1) for one in tlvs)
 
 
@@ -238,7 +240,7 @@ def pad1_counts(case, facts, difference, here):
     # SIDs behind one that Linux does not let it pass.
     counts = sid_counts(difference)
     came = counts and sum(has_pad1(layers) for layers in tried(case, difference))
-    return bool(counts) and 0 <= counts[1][1] + counts[1][2] - counts[0][1] - counts[0][2] <= came
+    return bool(counts) and came > 0 and 0 <= counts[1][1] + counts[1][2] - counts[0][1] - counts[0][2] <= came
 
 
 @purpose("A Pad1 TLV is one byte")
