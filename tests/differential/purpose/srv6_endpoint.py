@@ -323,15 +323,30 @@ def sound(routing):
 
 @purpose("PSP takes off an SRH that is behind another routing header")
 def pops_behind(case, facts, difference, here):
-    # One that is used up.
-    if difference.more.get("there") or not difference.more.get("here"):
+    # Linux drops one that is not used up as well.
+    return not difference.more.get("there") and bool(difference.more.get("here")) and any(psp_behind_another(facts, layers) for layers in inputs(difference))
+
+
+@purpose("PSP takes off an SRH that is behind another routing header")
+def pops_behind_counted(case, facts, difference, here):
+    # The SID counts a packet here and an error there; a tunnel that it goes to counts it, or does not take it.
+    came = [layers[1:] for layers in tried(case, difference) if psp_behind_another(facts, layers)]
+    if counts := sid_counts(difference):
+        (name, packets, errors), (_, own_packets, own_errors) = counts
+        to = sum(layers[0][1]["dst"] == name for layers in came)
+        return "psp" in facts.sids.get(name, "") and 0 < errors - own_errors == own_packets - packets <= to
+    if not came or difference.more.get("when") != "shows" and not difference.kind.startswith("shows tc -s: "):
         return False
-    for layers in inputs(difference):
-        values = layers[1][1] if layers[1:2] and layers[1][0] == "ip6" else {}
-        routing = [fields for name, fields in layers[2:] if name == "routing"][:2]
-        if re.search(r"flavors .*psp", facts.sids.get(values.get("dst"), "")) and [fields["left"] for fields in routing] == [0, 1] and routing[1]["type"] == 4:
-            return True
-    return False
+    if difference.more.get("key") in ("stats64.tx.errors", "stats64.tx.dropped") and re.fullmatch(r"tun\d", difference.more["link"]):
+        return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= len(came)
+    return counts_more(difference, list(goes_on(came)))
+
+
+def psp_behind_another(facts, layers):
+    """Whether a packet is for a SID that pops, and its SRH behind a routing header that is used up."""
+    to = layers[1][1]["dst"] if layers[1:2] and layers[1][0] == "ip6" else None
+    routing = [values for name, values in layers[2:] if name == "routing"][:2]
+    return re.search(r"flavors .*psp", facts.sids.get(to, "")) is not None and len(routing) == 2 and routing[0]["left"] == 0 < routing[1]["left"] and routing[1]["type"] == 4
 
 
 @purpose("A SID may lead to the router itself")
