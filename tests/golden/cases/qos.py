@@ -259,6 +259,20 @@ FILTERS = {
 }
 for name, lines in FILTERS.items():
     filters(f"classify/{name}", f"What filters of {name.split('-')[0]} choose.", lines, MANY)
+LIKE_UDP = bytes(UDP(sport=9, dport=53, len=16, chksum=1)) + bytes(8)
+filters(
+    "classify/basic-fragments",
+    "`layer transport` is what a fragment carries, also where it is not the first.",
+    [f"protocol {family} prio {prio} basic match cmp(u16 at 2 layer transport eq 53) action drop" for prio, family in enumerate(("ip", "ipv6"), 1)],
+    [
+        ("a first fragment to port 53", ip6(nh=44) / fragment(17, LIKE_UDP)),
+        ("a later one that looks alike", ip6(nh=44) / fragment(17, LIKE_UDP, offset=8)),
+        ("an atomic one", ip6(nh=44) / fragment(17, LIKE_UDP, more=0)),
+        ("a later one with other bytes", ip6(nh=44) / fragment(17, payload(16), offset=8)),
+        ("IPv4, the first", ip4(flags="MF", proto=17) / LIKE_UDP),
+        ("IPv4, a later one", ip4(flags="MF", frag=8, proto=17) / LIKE_UDP),
+    ],
+)
 filters(
     "classify/u32-links",
     "A link that ends here, too, is asked once, whoever takes the packet behind it.",

@@ -94,6 +94,8 @@ pub(super) fn behind_extensions(packet: &[u8]) -> Option<(u8, usize)> {
                 let [after, len] = *packet.get(at..)?.first_chunk()?;
                 (next, at) = (after, at + (usize::from(len) + 1) * 8);
             }
+            // As in IPv4, also where it is not the first fragment.
+            protocol::FRAGMENT => return Some((*packet.get(at)?, at + 8)),
             _ => return Some((next, at)),
         }
     }
@@ -250,6 +252,9 @@ mod tests {
         assert_eq!(behind_extensions(&packet), Some((protocol::UDP, 64)));
         assert_eq!(behind_extensions(&packet[..48]), None);
         assert_eq!(behind_extensions(&packet[..6]), None);
+        packet[40] = protocol::FRAGMENT;
+        assert_eq!(behind_extensions(&packet), Some((protocol::UDP, 56)));
+        assert_eq!(behind_extensions(&packet[..48]), None);
         let endless = vec![0; 40 + 8 * 100];
         assert_eq!(behind_extensions(&endless), None);
     }
