@@ -410,6 +410,25 @@ def told_by_keyed_sit(case, facts, difference, here):
     return len(a) <= len(came)
 
 
+@purpose("A `sit` by a device of a VRF leads IPv6 packets by that device")
+def by_device_of_sit(case, facts, difference, here):
+    # In Linux by the way that one of IPv4 has found before.
+    ends = {}
+    for line in facts.lines:
+        made = re.search(r"link add tun\d .*type sit .*remote (\S+) .*dev p(\d)\b", line)
+        if made and any(re.search(rf"link set p{made[2]} master vrf", other) for other in facts.lines):
+            ends[ipaddress.ip_address(made[1]).packed] = int(made[2])
+    sides = [difference.more.get(side) or [] for side in ("there", "here")]
+    to = lambda frame, protocol: frame[30:34] if frame[12:14] == b"\x08\x00" and frame[23] == protocol else None
+    if not sides[0] + sides[1] or not all(to(frame, 41) in ends for frame in sides[0] + sides[1]):
+        return False
+    if any(ends[frame[30:34]] != difference.more["port"] for frame in sides[1]):
+        return False
+    sent = [(slot, port, bytes.fromhex(frame)) for slot, port, frame in here.get("linux", [])]
+    found = {to(frame, 4) for slot, port, frame in sent if slot < (difference.more.get("slot") or 0) and port != ends.get(frame[30:34])}
+    return all(frame[30:34] in found for frame in sides[0] + sides[1])
+
+
 @purpose("What a filter sends into an `ipip` or a `sit` without a remote address goes to its own destination")
 def to_gateway(case, facts, difference, here):
     # In Linux to the gateway of the route that has led it to the filter.
