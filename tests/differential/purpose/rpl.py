@@ -199,11 +199,11 @@ def shorter_gone(case, facts, difference, here):
     alone = copy.copy(difference)
     alone.more = {**difference.more, "there": []}
     if a:
-        # The EtherType stands where next header and hop limit are; a route may have put hop-by-hop options behind them.
+        # The EtherType stands where next header and hop limit are; a route may have put options or segments behind them.
         layers = describe.layers(a[0])
         behind = [layers[n + 1 : n + 2] for n in range(len(layers))]
         overwritten = any(
-            name == "ip6" and values["hops"] in (220, 221) and (values["next"] == 134 or any(option == "hbh" and more["next"] == 134 for option, more in after))
+            name == "ip6" and values["hops"] in (220, 221) and (values["next"] == 134 or any(option in ("hbh", "routing") and more["next"] == 134 for option, more in after))
             for (name, values), after in zip(layers, behind)
         ) or overwritten_source(difference, layers) or overwritten_below_labels(a[0], layers) or overwritten_inside(difference, a[0])
         if not overwritten or b:
