@@ -13,7 +13,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # What tests that pass print is kept in the log alone.
 cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$log" |
-    awk '/^successes:$/ { hidden = 1 } /^(failures:|test result:)/ { hidden = 0 } !hidden { print; fflush() }'
+    sed -u '/^successes:$/,/^\(failures:\|test result:\)/ { /^\(failures:\|test result:\)/!d }'
 status=${PIPESTATUS[0]}
 if grep -q '^SKIPPED' "$log"; then
     echo "unit: skipped on this machine, $(grep -c '^SKIPPED' "$log") times:"
