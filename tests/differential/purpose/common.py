@@ -235,9 +235,10 @@ def lost_elsewhere(difference, packets, most=1000):
         sums |= {(n + 1, total + size) for n, total in sums for size in sizes if n < most}
     if "link" in difference.more:
         # Into a tunnel it goes without its Ethernet header, or as an error.
-        key, more = difference.more["key"], int(difference.linux[0]) - int(difference.ours[0])
+        key = difference.more["key"]
         if not re.fullmatch(r"tun\d", difference.more["link"]) or not key.startswith("stats64.tx."):
             return False
+        more = int(difference.linux[0]) - int(difference.ours[0])
         return more in ({total for _, total in sums} if key.endswith("bytes") else {n for n, _ in sums}) - {0}
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
@@ -268,6 +269,9 @@ def counts_more(difference, packets, most=1000):
 def counts_others(difference, packets, limit=1000):
     """Whether one of the two has counted some packets that the other has not, `limit` of them: 1 and -1 are those of the router and
     of Linux, each of one of the lengths given for it."""
+    # Not a counter of a link.
+    if "link" in difference.more and not all(line.isdigit() for line in difference.linux + difference.ours):
+        return False
     # As many as there are at most, where none is taken off again: of many packets there are too many sums.
     most = limit
     if all(sign == 1 for sign, _ in packets) and "link" not in difference.more:

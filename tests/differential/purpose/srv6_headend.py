@@ -75,7 +75,9 @@ def passed_on_unreachable(case, facts, difference, here):
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[:3] != (6, 1, 3) or not any(" type ip6tnl " in line for line in facts.lines):
         return False
-    if not facts.leads(told[3][0][1]["dst"], "encap seg6 mode encap") or str(ipaddress.ip_address(a[0][22:38])) not in facts.own:
+    by_sid = any("End.B6.Encaps" in facts.sids.get(to, "") for to in visited(case, difference))
+    led = by_sid or facts.leads(told[3][0][1]["dst"], "encap seg6 mode encap")
+    if not led or str(ipaddress.ip_address(a[0][22:38])) not in facts.own:
         return False
     ours = [frame for _, _, other in here["out"] if (frame := bytes.fromhex(other)) and (error(frame) or [0])[:3] in ((6, 1, 0), (6, 1, 1), (6, 1, 3), (6, 3, 0))]
     return any(frame[62:] == a[0][62:] for frame in ours)
