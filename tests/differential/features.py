@@ -537,5 +537,8 @@ def changes(w):
             words = old.split()
             at = w.randrange(len(words))
             if at > 1:
+                # A link that gets no master, as what is named is none, has lost the one that it had in Linux.
+                loses = words[at - 1] == "master"
                 words[at] = w.choice(["0", "default", "1", "::", "p0", "10.0.0.1", "65536", "main"])
-                w.add(" ".join(words))
+                if not loses:
+                    w.add(" ".join(words))

@@ -55,10 +55,10 @@ def this_network(case, facts, difference, here):
         ends = lambda values: (values["src"], values["dst"])
         came = {ends(values) for layers in tried(case, difference) for name, values in layers if name == "ip4" and ipaddress.ip_address(values["dst"]) in zero}
         return all((told := error(frame)) and told[:3] == (4, 3, 1) and ends(told[3][0][1]) in came for frame in a)
-    return bool(a) and not difference.more.get("here") and any(
-        name == "ip4" and (ipaddress.ip_address(values["dst"]) in zero or ipaddress.ip_address(values["src"]) in zero)
-        for layers in inputs(difference) for name, values in layers
-    ) and all(any(name in ("ip4", "quoted ip4") and values["dst"].startswith("0.") or values.get("src", "").startswith("0.") for name, values in describe.layers(f)) for f in a)
+    came = [values for layers in inputs(difference) for name, values in layers if name == "ip4" and any(ipaddress.ip_address(values[end]) in zero for end in ("src", "dst"))]
+    # Also where it is in a datagram that is not looked into.
+    of_it = lambda frame: any(name in ("ip4", "quoted ip4") and values["dst"].startswith("0.") or values.get("src", "").startswith("0.") for name, values in describe.layers(frame)) or any(address_pair(values) in frame for values in came)
+    return bool(a) and not difference.more.get("here") and bool(came) and all(map(of_it, a))
 
 
 @purpose("Link-local IPv4 addresses are not forwarded")
