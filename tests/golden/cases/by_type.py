@@ -3,7 +3,7 @@ packet without an Ethernet header, that packet says what the outer header inheri
 """
 
 from .frames import *
-from .tunnel import tunnel
+from .tunnel import MAC, tunnel
 from .tunnel_out import carry, in4, in6
 from .tunnel_qos import KINDS
 
@@ -100,6 +100,28 @@ for kind in ("gretap", "ip6gretap"):
                 ("IPv6", lambda size: IPv6(src=SOURCE, dst=TARGET) / udp(size - 48)),
             ]
             for size in (1426, 1430, 1431, 1480)
+        ],
+        remembers=True,
+    )
+
+# By p1, so that what comes in by p0 once more is routed there.
+for into in ("bareudp dstport 6635 ethertype ipv4", "gretap local 198.51.100.1 remote 198.51.100.77 key 9"):
+    Case(
+        f"tunnel/of-whom/{into.split()[0]}",
+        "Whose a frame is stays so behind a tunnel that a filter sends it into: one for another station does not come in by p0.",
+        tunnel("gretap")
+        + [
+            f"ip link add tun2 type {into}",
+            "ip link set tun2 addrgenmode none",
+            "ip link set tun2 up",
+            "tc qdisc add dev tun1 clsact",
+            "tc filter add dev tun1 ingress protocol all matchall action mirred egress redirect dev tun2",
+            "tc qdisc add dev tun2 clsact",
+            "tc filter add dev tun2 egress protocol all matchall action mirred ingress mirror dev p0 pipe action drop",
+        ],
+        [
+            (label, "p1", Ether(dst=P1, src=N1) / IP(src="198.51.100.2", dst="198.51.100.1", proto=47) / Raw(b"\0\0\x65\x58") / Ether(dst=mac, src="02:00:00:00:09:02") / IP(src=SOURCE4, dst=TARGET4, ttl=9, id=9) / udp())
+            for label, mac in [("for it", MAC), ("for another station", "02:00:00:00:09:01"), ("for all", "ff:ff:ff:ff:ff:ff"), ("for p0", P0)]
         ],
         remembers=True,
     )

@@ -123,9 +123,7 @@ fn send_redirected<const COUNT: bool, T: Trace>(
     trace.step(Event::Sent(port), &packet);
     if let Some(hook) = hook {
         if from.ingress {
-            // Whose it is it has been since it came.
-            let packet_type = packet_type(&packet, &from) + 1;
-            packet.set_tag(Tag { packet_type, ..packet.tag() });
+            keep_type(&mut packet, &from);
         }
         let bare = packet.tag().headless != 0;
         let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.received_by) };
@@ -162,6 +160,12 @@ fn send_redirected<const COUNT: bool, T: Trace>(
         None => put_out(path, port, packet, trace),
     }
     None
+}
+
+/// Notes whose a packet is that filters have redirected where it came in: that it has been since.
+fn keep_type(packet: &mut Packet, from: &Place) {
+    let packet_type = packet_type(packet, from) + 1;
+    packet.set_tag(Tag { packet_type, ..packet.tag() });
 }
 
 /// Whether Linux reports of a packet in a tunnel that there is no way to the other end, if a route has led it there:
@@ -258,6 +262,9 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
     let tunnel = from.tunnel.filter(|id| is_of(view, *id, to)).unwrap_or(tunnel);
     if copy && (from.ingress || !reports_no_way(view, tunnel)) {
         packet.set_tag(Tag { copy, ..packet.tag() });
+    }
+    if from.ingress && link.egress.is_some() {
+        keep_type(&mut packet, &from);
     }
     if send_into(path, view, packet, (tunnel, from.ingress), (from.received_by, from.nest), trace) {
         path.counters.add_tc_refused(counter, 0, 1);
