@@ -270,7 +270,9 @@ def of_the_way_back(case, facts, difference, here):
     has = lambda port, frame: any(re.search(rf" addr add (\S+)/\d+ dev p{port} ", line + " ") and ipaddress.ip_interface(line.split()[3 + ("-6" in line)]).ip == ipaddress.ip_address(frame[22:38]) for line in facts.lines)
     in_vrf = lambda port: any(line.startswith(f"ip link set p{port} master vrf") for line in facts.lines)
     ends = address_pair(error(b)[3][0][1])
-    came = any(has(by, b) and not in_vrf(by) and bytes.fromhex(frame)[22:54] == ends for _, by, frame in case["packets"])
+    # Or a tunnel tells it, which has no address of its own.
+    by_tunnel = str(ipaddress.ip_address(b[22:38])) in facts.own and facts.leads(error(b)[3][0][1]["dst"], r" dev tun\d")
+    came = any((has(by, b) and not in_vrf(by) or by_tunnel) and bytes.fromhex(frame)[22:54] == ends for _, by, frame in case["packets"])
     return has(port, a) and in_vrf(port) and came and any(" -6 rule " in f" {line} " for line in facts.lines)
 
 
