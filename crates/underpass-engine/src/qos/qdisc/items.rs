@@ -29,7 +29,7 @@ pub enum Origin {
 #[inline(always)]
 pub(crate) fn charge(frame: &Packet) -> (u32, u32) {
     let wire = WireLength::of_packet(frame, uncounted(frame, false));
-    ((wire.bytes() as u32).wrapping_sub_signed(frame.tag().grown.into()), wire.packets())
+    ((wire.bytes() as u32).saturating_add_signed(-i32::from(frame.tag().grown)), wire.packets())
 }
 
 /// The same by a size table, which knows a segment by its own length: `qdisc_calculate_pkt_len`.

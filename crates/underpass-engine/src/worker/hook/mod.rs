@@ -483,7 +483,8 @@ fn on(mut packet: Packet, class: Option<u32>, (place, before): (&Place, WireLeng
         0
     } else {
         let now = WireLength::of_packet(&packet, uncounted(&packet, false));
-        (now.bytes() as i64 - before.bytes() as i64) as i16
+        // Each packet of a large segment grows.
+        (now.bytes() as i64 - before.bytes() as i64).clamp(i16::MIN.into(), i16::MAX.into()) as i16
     };
     if (index, grown) != (tag.index, tag.grown) {
         packet.set_tag(Tag { index, grown, ..tag });
