@@ -158,6 +158,10 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(kernel) = link.kernel {
             give_kept(self, kernel, (port, ingress, link), burst, trace);
         }
+        if burst.is_empty() {
+            self.labelled.flush(&self.counters, ingress);
+            return true;
+        }
         let mut fibs = Fibs::new(view, link.lookup);
         fibs.recent = std::mem::take(&mut self.recent);
         fibs.recent.begin(view.tables);
