@@ -968,6 +968,32 @@ Case(
     ]
     + [("End.X, ff01::77, too long", ether(routed(ip6(SID), [SID, "ff01::77"], 1, udp(1300))))],
 )
+# Of what is not sent on it is asked whether there is a way first.
+ON = {"there is a way": NEXT, "no route": "fc00:77::7", "its own address": "2001:db8:2::1", "a blackhole": "fc00:d::7"}
+POLICIES = [
+    (number, what, f"seg6local action {action} srh segs {to}")
+    for number, (action, (what, to)) in enumerate(((action, to) for action in ("End.B6", "End.B6.Encaps") for to in ON.items()), 0x20)
+]
+Case(
+    "endpoint/in-group-frames",
+    "SIDs in frames for all stations: what is not sent on is an error of the SID if there is a way, or else a packet.",
+    sid("End")
+    + ["ip -6 route add blackhole fc00:d::/32"]
+    + [f"ip -6 route add fc00:a::{number:x}/128 encap {policy} count dev p0" for number, _, policy in POLICIES]
+    + [
+        f"ip -6 route add fc00:f:{number:x}::/64 encap {how} dev p1"
+        for number, (how, _) in enumerate(((how.format(to), to) for how in ("seg6 mode encap segs {}", "seg6 mode inline segs {}") for to in ON.values()), 1)
+    ],
+    [
+        ("End, " + what, ether(routed(ip6(SID), [SID, to], 1, INNER6), dst="ff:ff:ff:ff:ff:ff"))
+        for what, to in ON.items()
+    ]
+    + [
+        (policy, ether(routed(ip6(f"fc00:a::{number:x}"), [f"fc00:a::{number:x}", NEXT], 1, INNER6), dst="33:33:00:00:00:01"))
+        for number, _, policy in POLICIES
+    ]
+    + [(f"route {number}", ether(ip6(f"fc00:f:{number:x}::7") / udp(), dst="ff:ff:ff:ff:ff:ff")) for number in range(1, 9)],
+)
 # Where a packet does not go beyond its link or its node, or goes to a group of stations.
 NOT_FORWARDED6 = GROUP_SEGMENTS + ["ff02::1", "fe80::77", "::1", "::"]
 NOT_FORWARDED4 = ["224.0.0.1", "224.0.0.77", "239.1.1.77", "169.254.1.77", "255.255.255.255", "127.0.0.77", "0.0.0.0"]

@@ -1094,6 +1094,7 @@ Case(
         ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2, **TIMES))),
     ],
 )
+GROUPS = [("broadcast", "ff:ff:ff:ff:ff:ff"), ("group", "33:33:00:00:00:01"), ("the port", P0)]
 Case(
     "ip/option-in-group-frame",
     "An unknown hop-by-hop option whose two highest bits are 10 is told of in a frame for a group, too: RFC 4443 section 2.4.",
@@ -1101,7 +1102,12 @@ Case(
     [
         (f"option {kind:02x}, {to}", ether(ip6(nh=0) / Raw(bytes([17, 0, kind, 1, 0, 1, 1, 0])) / udp(), dst=dst))
         for kind in (0x1E, 0x5E, 0x9E, 0xDE)
-        for to, dst in [("broadcast", "ff:ff:ff:ff:ff:ff"), ("group", "33:33:00:00:00:01"), ("the port", P0)]
+        for to, dst in GROUPS
+    ]
+    + [
+        (f"for the router's {of}, {to}", ether(ip6(address, nh=0) / Raw(bytes([17, 0, 0x9E, 1, 0, 1, 1, 0])) / udp(), dst=dst))
+        for of, address in [("address", "2001:db8:1::1"), ("address at the other port", "2001:db8:2::1")]
+        for to, dst in GROUPS
     ],
 )
 

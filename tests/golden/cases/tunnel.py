@@ -731,6 +731,32 @@ for limit in (4, None):
         ],
         links=False,
     )
+told = {"no route": (1, 0), "hop limit exceeded": (3, 0), "too big": (2, 0, 1300)}
+Case(
+    "tunnel/ip6tnl/errors-in-group-frames",
+    "ip6tnl: of an error of the underlay in a frame for a group the sender hears if it is one of IPv6 that tells of an MTU",
+    tunnel("ip6tnl", "mode any"),
+    [
+        (f"{name}: {what}, to {dst}", "p1", Ether(dst=dst, src=N1) / heard6(outer6(proto, inner, 4), *kind)[1].payload)
+        for name, proto, inner in [("IPv4", 4, ip4(IN4, flags="DF") / udp(1372)), ("IPv6", 41, ip6(IN6) / udp(1352))]
+        for what, kind in told.items()
+        for dst in ("ff:ff:ff:ff:ff:ff", "33:33:00:00:00:01", P1)
+    ],
+    links=False,
+)
+for kind, proto, before in [("sit", 41, b""), ("gre", 47, b"\0\0\x86\xdd")]:
+    quoted = bytes(outer4(proto, Raw(before) / FOR_SIX))
+    Case(
+        f"tunnel/{kind}/errors-in-group-frames",
+        f"{kind}: of an error of the underlay in a frame for a group the sender does not hear",
+        tunnel(kind),
+        [
+            (f"{what}, to {dst}", "p1", Ether(dst=dst, src=N1) / heard4(quoted, *error)[1].payload)
+            for what, error in [("host unreachable", (3, 1)), ("TTL exceeded", (11, 0)), ("too big", (3, 4, 1300))]
+            for dst in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01")
+        ],
+        links=False,
+    )
 with_options = [
     (name, outer6(4, ip4(IN4, options=[IPOption(option)]) / udp(), 4))
     for name, option in [

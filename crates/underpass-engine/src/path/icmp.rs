@@ -126,8 +126,9 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::NoHeadroom);
     }
     let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
+    // Of what came in a frame for a group Linux does not ask whose the destination is.
     let own = destination_of(meta.packet.bytes())
-        .filter(|destination| answers_for(view, meta, (reason, error), *destination));
+        .filter(|destination| !meta.is(GROUP) && answers_for(view, meta, (reason, error), *destination));
     let (kind, code, built) = match sender {
         IpAddr::V6(sender) => {
             let (kind, code, argument) = error.v6(argument);

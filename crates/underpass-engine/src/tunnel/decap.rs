@@ -234,7 +234,7 @@ pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
 ) -> Verdict {
     let ingress = ingress_of(view, meta);
     if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), ingress) {
-        relay_error(path, view, meta.packet.bytes(), relay, trace);
+        relay_error(path, view, meta, relay, trace);
     }
     let mut outer = match Outer::read(meta.packet.bytes()) {
         None => return Verdict::Deliver,

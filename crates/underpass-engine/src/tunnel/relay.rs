@@ -14,7 +14,7 @@ use crate::path::rules;
 use crate::tables::{Action, LinkId, LookupId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
 use crate::worker::error::IcmpError;
-use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::metadata::{ExtraMeta, GROUP, PacketMeta};
 use crate::worker::path::Path;
 use crate::worker::view::{OUTSIDE, View};
 
@@ -33,13 +33,18 @@ pub(crate) struct Relay<'a> {
 pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    packet: &[u8],
+    message: &PacketMeta,
     Relay { tunnel, error, argument, quoted }: Relay<'_>,
     trace: &mut T,
 ) {
-    let Some(inside) = packet.get(quoted) else { return };
+    let Some(inside) = message.packet.bytes().get(quoted) else { return };
     let Some(front) = front_of(inside) else { return };
     let Some(sender) = may_answer(&front, error) else { return };
+    let group = message.extra.flags & GROUP;
+    // Linux takes the message for the packet that it tells of, and of one in a frame for a group it tells only this.
+    if group != 0 && !(sender.is_ipv6() && error == IcmpError::TooBig) {
+        return;
+    }
     // Linux takes the message for one about a packet that has come in from the sender, outside of any VRF; what the underlay
     // says in IPv4, of which it tells nobody, is the tunnel's own affair.
     let lookup = if tunnel.kind.is_over_ipv6() { view.own_lookup(OUTSIDE) } else { tunnel.lookup };
@@ -53,6 +58,7 @@ pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
     path.totals.generated += 1;
     let at = copy.headroom();
     let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(lookup));
+    meta.extra.flags |= group;
     let about = (DropReason::TunnelUnreachable, error, argument);
     // Linux: `ip4ip6_err` calls `icmp_send`, which reads the options where those of the ICMPv6 message would be.
     let verdict = answer_error(path, view, &mut meta, about, (sender, &error::Stack::new(), false), trace);
