@@ -317,6 +317,42 @@ along6 = lambda *numbers, **more: lambda inner, stack: [
     way_on(numbers, told6(inner, stack, dst=inner.src), **more)
 ]
 FAR = [ip4(src=FAR4) / udp(), ip6(src=FAR6) / udp()]
+# What is below comes in by `lo`: rules with its name lead it, and where a route or a SID leads it on.
+Case(
+    "mpls/pop-here-rules",
+    "A label that ends here before what routes with headers and SIDs lead on, in tables that a rule for lo leads to.",
+    routes(
+        "100 dev lo",
+        more=[
+            "ip -6 rule add iif lo lookup 100 pref 100",
+            "ip rule add iif lo lookup 100 pref 100",
+            "ip -6 route add fc00:b::/32 via 2001:db8:2::3 dev p1 table 100",
+            "ip -6 route add fc00:a::1/128 encap seg6local action End dev p0",
+            "ip -6 route add fc00:a::2/128 encap seg6local action End.DX6 nh6 fc00:b::9 dev p0",
+            "ip -6 route add fc00:a::3/128 encap seg6local action End.B6.Encaps srh segs fc00:b::1 dev p0",
+            "sysctl -qw net.ipv6.conf.lo.seg6_enabled=1",
+        ]
+        + [
+            f"{ip} route add {prefix} encap seg6 mode {mode} segs fc00:b::1 dev p1"
+            for ip, prefix, mode in [
+                ("ip", "10.8.1.0/24", "encap"),
+                ("ip", "10.8.2.0/24", "l2encap"),
+                ("ip -6", "2001:db8:81::/48", "encap"),
+                ("ip -6", "2001:db8:82::/48", "inline"),
+                ("ip -6", "2001:db8:83::/48", "l2encap.red"),
+            ]
+        ]
+        + ["ip -6 route add 2001:db8:84::/48 encap rpl segs fc00:b::1 dev p1"],
+    ),
+    [
+        (to, frame(labels([100], (ip4 if "." in to else ip6)(to) / udp())))
+        for to in ("10.8.1.7", "10.8.2.7", "2001:db8:81::7", "2001:db8:82::7", "2001:db8:83::7", "2001:db8:84::7", "fc00:b::7")
+    ]
+    + [
+        (f"the SID {sid}", frame(labels([100], routed(ip6(sid), [sid, "fc00:b::5"], left, inner))))
+        for sid, left, inner in [("fc00:a::1", 1, udp()), ("fc00:a::2", 0, ip6("fc00:b::7") / udp()), ("fc00:a::3", 1, udp())]
+    ],
+)
 Case(
     "mpls/ttl-along",
     "a label that has run out: the message goes along the path",

@@ -338,9 +338,12 @@ pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -
 }
 
 /// The look-up of a packet that goes on by `via`: that of the VRF that a SID has taken it into, or of the link by which it came,
-/// if it came by one as it is. Linux: `end_dt_vrf_rcv` has it come by the device of the VRF.
+/// if it came by one as it is. Linux: `end_dt_vrf_rcv` has it come by the device of the VRF, and what is behind a label that led to
+/// `lo` by that, as what the router itself sends.
 #[inline]
 pub(crate) fn lookup_of(view: &View<'_>, meta: &PacketMeta, via: &Via) -> LookupId {
-    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
-    link.map_or(via.lookup, |link| meta.extra.taken_into.unwrap_or(link.lookup))
+    if meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED) {
+        return if meta.is(LED_INTO_VRF) { via.lookup } else { view.own_lookup(via.lookup) };
+    }
+    view.link(meta.ingress).map_or(via.lookup, |link| meta.extra.taken_into.unwrap_or(link.lookup))
 }

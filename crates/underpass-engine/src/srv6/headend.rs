@@ -21,9 +21,7 @@ use crate::trace::{Event, Trace};
 use crate::worker::env::Env;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::gap::open_gap_fast;
-use crate::worker::metadata::{
-    BEHIND_LABEL, GENERATED, LED_INTO_VRF, PacketMeta, SWITCHED, TUNNELLED,
-};
+use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LED_INTO_VRF, PacketMeta, SWITCHED, TUNNELLED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;

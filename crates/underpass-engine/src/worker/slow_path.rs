@@ -505,25 +505,28 @@ impl<const COUNT: bool> Path<COUNT> {
 /// A behaviour that names no tables looks up as packets are that come in by the link by which this one has: by its VRF, by
 /// rules with its name. Linux: `seg6_lookup_any_nexthop`, and `ip_route_input` of the device for IPv4.
 fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: Next<'a>) -> Next<'a> {
-    let Some(link) = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF)) else {
+    if meta.is(LED_INTO_VRF) {
         return next;
-    };
+    }
+    // What is behind a label that has led to `lo` comes in by that, as what the router itself sends.
+    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL));
+    let by = |lookup| link.map_or_else(|| view.own_lookup(lookup), |link| link.lookup);
     // An IPv4 packet that was inside comes from the device of the VRF, as the IPv6 packet around it did.
-    let device = |lookup| {
-        let device = if link.in_vrf { view.vrf_of(lookup) } else { None };
-        device.map_or(lookup, |(_, device)| device.lookup)
+    let by4 = |lookup| {
+        let device = if link.is_some_and(|link| link.in_vrf) { view.vrf_of(by(lookup)) } else { None };
+        device.map_or_else(|| by(lookup), |(_, device)| device.lookup)
     };
     match (&sid.behaviour, next) {
-        (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Next::Look6(_, address)) => {
-            Next::Look6(link.lookup, address)
+        (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Next::Look6(lookup, address)) => {
+            Next::Look6(by(lookup), address)
         }
-        (Behaviour::DX4(_), Next::Look4(_, address)) => Next::Look4(device(link.lookup), address),
+        (Behaviour::DX4(_), Next::Look4(lookup, address)) => Next::Look4(by4(lookup), address),
         (Behaviour::X(via) | Behaviour::DX6(via) | Behaviour::DX4(via), Next::Forward(_))
-            if via.lookup != link.lookup =>
+            if via.lookup != by(via.lookup) =>
         {
             match via.address {
-                IpAddr::V6(address) => Next::Look6(link.lookup, address),
-                IpAddr::V4(address) => Next::Look4(device(link.lookup), address),
+                IpAddr::V6(address) => Next::Look6(by(via.lookup), address),
+                IpAddr::V4(address) => Next::Look4(by4(via.lookup), address),
             }
         }
         (_, next) => next,
