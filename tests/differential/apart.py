@@ -37,6 +37,46 @@ def total(differences):
     return found
 
 
+def on_purpose_alone(case, both):
+    """{number of a packet: headings} of those that, alone, leave in another way on purpose, and in no other."""
+    alone = [{**case, "packets": [packet]} for packet in case["packets"]]
+    found = {}
+    for number, (one, said) in enumerate(zip(alone, both(alone))):
+        if any("error" in answer for answer in said):
+            continue
+        differences = compare.differences(one, *said)
+        if any(difference.kind.startswith("packet") for difference in differences):
+            rest, known = purpose.without(one, *said, differences)
+            if not rest:
+                found[number] = known
+    return found
+
+
+def behind_others(case, both):
+    """{heading: how many} if nothing is left that differs where those packets do not come which alone leave in another way on purpose:
+    what is left is what the others meet for them, or what they count."""
+    if len(case["packets"]) < 2:
+        return None
+    others = on_purpose_alone(case, both)
+    if not others:
+        return None
+    # Frames for another station take their place.
+    inert = "02000000fffe02000000fffd" + "88b5" + "00" * 46
+    packets = [(at, port, inert if number in others else frame) for number, (at, port, frame) in enumerate(case["packets"])]
+    calm = {**case, "packets": packets}
+    (said,) = both([calm])
+    if any("error" in answer for answer in said):
+        return None
+    rest, _ = purpose.without(calm, *said, compare.differences(calm, *said))
+    if rest:
+        return None
+    headings = {}
+    for known in others.values():
+        for heading, count in known.items():
+            headings[heading] = headings.get(heading, 0) + count
+    return headings
+
+
 def explained(case, answers, left, both):
     """{heading: how many} if purposes explain all that differs with each packet of a case alone, and if what differs in these
     counters then comes to the sum that differs with all of them; None otherwise. `left` are differences of the case, and `both`

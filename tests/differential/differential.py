@@ -204,6 +204,8 @@ def differences(case, there, here, alone=True):
         left, known = [], {**known, heading: known.get(heading, 0) + len(left)}
     if alone and left and all(d.kind.startswith("shows ") for d in left) and (headings := apart.explained(case, (there, here), left, both)):
         left, known = [], headings
+    if alone and left and "out" in here and (headings := apart.behind_others(case, both)):
+        left, known = [], headings
     return left, known
 
 

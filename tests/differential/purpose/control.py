@@ -98,8 +98,9 @@ def no_room(case, facts, difference, here):
             at = next(n for n, (name, _) in enumerate(describe.layers(sent[0])) if name == "vlan")
             rest = bytes.fromhex(dict(describe.layers(sent[0])[at:]).get("raw", {"data": ""})["data"])
             return any(len(rest) > 20 and rest[-20:] in bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or [])
-        came = any(sent[0][:12] in bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [])
-        return pushed and came and bool(here["drops"].get("tc-edit")) and [name for name, _ in describe.layers(sent[0])[:2]] == ["eth", "vlan"]
+        # At egress the hop limit has been lowered by then.
+        came = any(sent[0][: 7 if into else 12] in bytes.fromhex(frame)[14:] for _, frame in difference.more.get("inputs") or [])
+        return (pushed or into) and came and bool(here["drops"].get("tc-edit")) and [name for name, _ in describe.layers(sent[0])[:2]] == ["eth", "vlan"]
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
 
 
@@ -168,6 +169,11 @@ def no_room_counted(case, facts, difference, here):
         hook = rf"egress .*pref {behind[1]} " if behind else "parent "
         classifies = any(re.search(f"filter add dev {name} {hook}", line) for name in at for line in facts.lines)
         return classifies and any(more) and all(0 <= one <= dropped for one in more)
+    if difference.what.startswith("class htb ") and any(re.search(rf"filter add dev {name} parent ", line) for name in at for line in facts.lines):
+        # The class of the device that it would have gone to, and those above it.
+        found = [[re.match(r"\s*(?:Sent \d+ bytes|lended:) (\d+)", line) for line in lines] for lines in (difference.linux, difference.ours)]
+        counts = [[int(match[1]) for match in matches if match] for matches in found]
+        return len(counts[0]) == len(counts[1]) > 0 and all(0 < there - ours <= dropped for there, ours in zip(*counts))
     both = [list(lines) for lines in (difference.linux, difference.ours)]
     direct = [re.match(r"(qdisc htb .* direct_packets_stat )(\d+)( direct_qlen \d+)\s*$", lines[0]) if len(lines) == 2 else None for lines in both]
     if None not in direct and direct[0].group(1, 3) == direct[1].group(1, 3):

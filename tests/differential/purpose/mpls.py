@@ -225,6 +225,15 @@ def endless_stack(case, facts, difference, here):
 
 
 @purpose("So is what is below the last label if it is shorter than an IP header")
+def shorter_at_vrf(case, facts, difference, here):
+    # Linux counts it at the VRF's device, which cannot send it.
+    if difference.more.get("key") != "stats64.tx.errors" or facts.tunnels.get(difference.more["link"]) != "vrf":
+        return False
+    into = any(re.search(rf"mpls route \S+ \d+ .*dev {difference.more['link']}\b", line) for line in facts.lines)
+    return into and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= here["drops"].get("label-stack-malformed", 0)
+
+
+@purpose("So is what is below the last label if it is shorter than an IP header")
 def shorter_than_a_header(case, facts, difference, here):
     a = difference.more.get("there")
     if not a or difference.more.get("here") or not any(layers[1:2] and layers[1][0] == "mpls" for layers in inputs(difference)):

@@ -312,7 +312,7 @@ def headless(case, facts, difference, here):
     # At a SID of the router's own the outer header comes off again.
     if b[14:] == a and any("End.DX2" in action for action in facts.sids.values()):
         return True
-    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(dstopt/|routing/|udp/|udp/(mpls/)+|gre/|eth/)*)+eth", describe.chain(b)) is not None
+    return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(hbh/|dstopt/|routing/|udp/|udp/(mpls/)+|gue/|gre/|eth/)*)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -391,15 +391,3 @@ def too_long_with_header(case, facts, difference, here):
     inside = inside[8 * (inside[1] + 1) :] if a[0][20] == 43 else inside
     told = [frame for slot, _, frame in here["out"] if slot == difference.more.get("slot") and (about := error(bytes.fromhex(frame))) and about[1:3] in ((3, 4), (2, 0))]
     return any("l2encap" in line for line in facts.lines) and any(inside[:28].hex() in frame for frame in told)
-
-
-@purpose("What came in a frame for a group is not encapsulated")
-def group_frames(case, facts, difference, here):
-    counts = sid_counts(difference)
-    if not counts or counts[0][1] != counts[1][1]:
-        return False
-    leads = any(re.search(rf"(encap seg6 mode encap(\.red)?|End\.B6\.Encaps srh) segs \S*{counts[0][0]}\b", line) for line in facts.lines)
-    # Also in a frame that comes out of a tunnel.
-    group = lambda layers: any(name == "eth" and int(values["dst"][:2], 16) & 1 for name, values in layers)
-    came = sum(map(group, tried(case, difference)))
-    return leads and 0 < counts[0][2] - counts[1][2] <= came
