@@ -52,7 +52,7 @@ pub(crate) static SEG6_REQUIRE_HMAC: Variable =
 
 /// Whether packets to the router go on along their RPL source routes: the lower of `all` and that of the link.
 pub(crate) static RPL_SEG_ENABLED: Variable =
-    Variable { path: "ipv6/conf/*/rpl_seg_enabled", range: ANY, initial: 0 };
+    Variable { path: "ipv6/conf/*/rpl_seg_enabled", range: 0..=1, initial: 0 };
 
 /// Whether traces of packets that come in by a link are filled.
 pub(crate) static IOAM6_ENABLED: Variable =

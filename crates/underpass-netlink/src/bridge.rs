@@ -168,12 +168,29 @@ pub struct Shown {
     pub learned: u32,
 }
 
+/// Whether `IFLA_INFO_DATA` can be that of a bridge. Linux: `br_validate`.
+///
+/// # Errors
+/// Those of Linux.
+pub fn validate(data: &Attribute<'_>) -> Result<(), RequestError> {
+    let data: Attributes<'_, LAST> = data.parse_nested(&POLICY, Validate::Liberal)?;
+    let protocol = data.get(VLAN_PROTOCOL).map(|protocol| protocol.be16());
+    if protocol.is_some_and(|protocol| !matches!(protocol, VLAN | SERVICE_VLAN)) {
+        return Err(RequestError::errno(EPROTONOSUPPORT));
+    }
+    if data.get(VLAN_DEFAULT_PVID).is_some_and(|pvid| pvid.u16() >= 4095) {
+        return Err(RequestError::errno(EINVAL));
+    }
+    Ok(())
+}
+
 impl Bridge {
     /// Becomes what a request says; whether its stations are to be forgotten. Linux: `br_changelink`.
     ///
     /// # Errors
     /// Those of Linux; `EOPNOTSUPP` for spanning trees, multicast snooping and statistics of VLANs.
     pub fn change(&mut self, data: &Attribute<'_>) -> Result<bool, RequestError> {
+        validate(data)?;
         let data: Attributes<'_, LAST> = data.parse_nested(&POLICY, Validate::Liberal)?;
         let off = |kind: u16, text: &'static str| match data.get(kind) {
             Some(on) if on.value.iter().any(|byte| *byte != 0) => {
@@ -207,14 +224,8 @@ impl Bridge {
         }
         if let Some(protocol) = data.get(VLAN_PROTOCOL) {
             self.vlan_protocol = protocol.be16();
-            if !matches!(self.vlan_protocol, VLAN | SERVICE_VLAN) {
-                return Err(RequestError::errno(EPROTONOSUPPORT));
-            }
         }
         if let Some(pvid) = data.get(VLAN_DEFAULT_PVID).map(|pvid| pvid.u16()) {
-            if pvid >= 4095 {
-                return Err(RequestError::errno(EINVAL));
-            }
             self.default_pvid = pvid;
         }
         if let Some(mask) = data.get(GROUP_FWD_MASK) {

@@ -361,6 +361,12 @@ fn ports_that_suppress_as_in_linux() {
     as_recorded("suppress");
 }
 
+/// What is odd or wrong in requests of every kind: which of it is refused, with which text, and what is there afterwards.
+#[test]
+fn edges_as_in_linux() {
+    as_recorded("edges");
+}
+
 /// Where packets would go that are not plain unicast ones, settings of links, and refusals.
 #[test]
 fn answers_as_in_linux() {

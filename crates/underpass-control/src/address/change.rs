@@ -248,7 +248,10 @@ fn modify(router: &mut Router, cause: Cause, position: usize, new: Address) {
     let Some(own) = router.addresses.of_mut(new.link, new.local.is_ipv6()).get_mut(position) else {
         return;
     };
-    own.metric = new.metric;
+    // Linux: `inet6_addr_modify`, which takes none for no change.
+    if new.metric != 0 || !own.local.is_ipv6() {
+        own.metric = new.metric;
+    }
     own.protocol = new.protocol;
     own.stamps[1] = new.stamps[1];
     if own.local.is_ipv6() {

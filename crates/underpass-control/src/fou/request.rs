@@ -1,14 +1,16 @@
 //! Requests for receive ports of foo-over-UDP.
 
+use std::net::IpAddr;
+
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, EOPNOTSUPP, ESRCH};
-use underpass_netlink::fou::{CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY};
+use underpass_netlink::fou::{Addresses, CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY, Socket};
 use underpass_netlink::{Replies, RequestError, Validate};
 
 use super::{collide, ends};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::link::tunnel::compile::compile_fou;
 use crate::route::Flow;
-use crate::route::lookup::{l3mdev_table, look_up};
+use crate::route::lookup::{l3mdev_table, look_up, source_for};
 use crate::{Request, Router};
 
 /// Answers a request to `fou`.
@@ -28,6 +30,7 @@ pub(crate) fn answer(
     match command {
         CMD_ADD => {
             check_fou(router, &config)?;
+            let config = connected(router, config);
             router.fou.count += 1;
             router.fou.all.push((router.fou.count, config));
             let compiled = compile_fou(router, &config);
@@ -81,6 +84,27 @@ pub(crate) fn is_taken(router: &Router, port: u16, six: Option<bool>) -> bool {
     own.any(|socket| socket.port == port && six.is_none_or(|six| six == ends(socket).0.is_ipv6()))
 }
 
+/// A port with a peer and no address of the router's has the one from which that is reached, as a socket that is connected.
+fn connected(router: &Router, mut config: Config) -> Config {
+    let socket = &mut config.socket;
+    let (local, peer) = ends(socket);
+    if peer.is_unspecified() || !local.is_unspecified() {
+        return config;
+    }
+    match (source_for(router, &flow_to(router, socket)), &mut socket.addresses) {
+        (Some(IpAddr::V4(source)), Addresses::V4 { local, .. }) => *local = source,
+        (Some(IpAddr::V6(source)), Addresses::V6 { local, .. }) => *local = source,
+        _ => {}
+    }
+    config
+}
+
+/// What a port sends to its peer.
+fn flow_to(router: &Router, socket: &Socket) -> Flow {
+    let oif = socket.ifindex as u32;
+    Flow { oif, l3mdev: l3mdev_table(router, oif), ..Flow::to(ends(socket).1) }
+}
+
 /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
 fn check_fou(router: &Router, config: &Config) -> Result<(), RequestError> {
     let socket = &config.socket;
@@ -102,9 +126,7 @@ fn check_fou(router: &Router, config: &Config) -> Result<(), RequestError> {
         return Err(RequestError::errno(EADDRINUSE));
     }
     if !peer.is_unspecified() {
-        let oif = socket.ifindex as u32;
-        let flow = Flow { oif, l3mdev: l3mdev_table(router, oif), ..Flow::to(peer) };
-        look_up(router, &flow).map_err(RequestError::errno)?;
+        look_up(router, &flow_to(router, socket)).map_err(RequestError::errno)?;
     }
     config.kind().map(drop)
 }

@@ -54,10 +54,13 @@ pub(super) fn create(link: Link, data: Option<&Attribute<'_>>) -> Result<Link, R
     Ok(Link { bridge: Some(Box::new(bridge)), ..link })
 }
 
-/// A link has a new address, by a request. Linux: `br_set_mac_address`.
-pub(super) fn set_mac(link: &mut Link) {
-    if let Some(bridge) = &mut link.bridge {
-        (bridge.mac_is_set, bridge.id) = (true, link.mac);
+/// A link has a new address, by a request, or is made with it. Linux: `br_set_mac_address`, `br_dev_newlink`.
+pub(super) fn set_mac(link: &mut Link, new: bool) {
+    let Some(bridge) = &mut link.bridge else { return };
+    (bridge.mac_is_set, bridge.id) = (true, link.mac);
+    if new {
+        // `br_stp_change_bridge_id` looks whether it has a port.
+        (link.carrier, link.carrier_changes) = (false, [0, 1]);
     }
 }
 
@@ -174,6 +177,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
         publish_link(router, index);
         adjust(router, cause, index);
         fdb::refresh_local(router, cause, index);
+        select(router, cause, index);
     }
     let Some(bridge) = bridge_of(router, new.master) else { return };
     let (index, up) = (bridge.index, bridge.up());

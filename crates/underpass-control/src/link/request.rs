@@ -137,9 +137,27 @@ impl<'a> Wanted<'a> {
         self.data.is_some()
     }
 
-    /// What a kind asks of address and MTU, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
-    /// `ipgre_tap_validate`, `vxlan_validate`, `geneve_validate`.
+    /// What a kind asks of its parameters, of address and MTU, whether there is such a link or not, and of whichever kind that is.
+    /// Linux: `vrf_validate`, `dummy_validate`, `ipgre_tap_validate`, `vxlan_validate`, `geneve_validate` and the like.
     fn validate(&self) -> Result<(), RequestError> {
+        let missing = match self.kind.as_deref().filter(|_| self.data.is_none()) {
+            Some("vxlan") => Some("Required attributes not provided to perform the operation"),
+            Some("geneve" | "bareudp") => Some("Not enough attributes provided to perform the operation"),
+            _ => None,
+        };
+        self.validate_address()?;
+        if let Some(missing) = missing {
+            return Err(RequestError::new(EINVAL, missing));
+        }
+        match (self.kind.as_deref(), &self.data) {
+            (Some("vlan"), data) => underpass_netlink::vlan::Wanted::parse(data.as_ref()).map(drop),
+            (Some("bridge"), Some(data)) => underpass_netlink::bridge::validate(data),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of address and MTU alone.
+    fn validate_address(&self) -> Result<(), RequestError> {
         if self.kind.as_deref() == Some("vxlan") {
             let [address, mtu] = [libc::IFLA_ADDRESS, libc::IFLA_MTU].map(|kind| self.attributes.get(kind));
             return vxlan::validate(address.as_ref(), mtu.as_ref());
@@ -217,7 +235,7 @@ impl<'a> Wanted<'a> {
             if let Some(vlan) = &mut link.vlan {
                 vlan.inherits_mac = false;
             }
-            bridge::set_mac(&mut link);
+            bridge::set_mac(&mut link, new && router.live.is_none());
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
             let (min, mut max) = mtu_bounds(&link);

@@ -65,7 +65,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (None, Some(known)) => known,
         (None, None) => return Err(RequestError::new(EINVAL, "No link layer address given")),
     };
-    let kept = libc::NTF_EXT_LEARNED | if address.is_ipv6() { NTF_ROUTER } else { 0 };
+    let kept = libc::NTF_EXT_LEARNED | NTF_ROUTER;
     let protocol = wanted.attributes.get(NDA_PROTOCOL).map(|protocol| protocol.u8()).filter(|&it| it != 0);
     let mut neighbour = Neighbour {
         mac,

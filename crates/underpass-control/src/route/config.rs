@@ -250,6 +250,16 @@ impl<'a> Config<'a> {
             weight: 1,
             encap: attributes.get(RTA_ENCAP).map(|encap| (kind.unwrap_or(0), encap)),
         };
+        let first: Option<&HopConfig<'_>> = multipath.as_ref().and_then(|hops| hops.first());
+        if let Some(first) = first.filter(|_| !reported && family == Family::V4) {
+            // Linux: `fib_get_nhs`.
+            if hop.oif != 0 && hop.oif != first.oif {
+                return Err(refuse("Nexthop device index does not match RTA_OIF"));
+            }
+            if hop.gateway.is_some() && hop.gateway != first.gateway {
+                return Err(refuse("Nexthop gateway does not match RTA_GATEWAY or RTA_VIA"));
+            }
+        }
         let table = attributes.get(RTA_TABLE).map_or(u32::from(header.table), |table| table.u32());
         let preference = attributes.get(RTA_PREF).map(|preference| preference.u8());
         let source = attributes.get(RTA_PREFSRC).and_then(|source| source.address(family.number()));

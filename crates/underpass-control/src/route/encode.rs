@@ -34,9 +34,14 @@ pub(crate) fn write_metrics(reply: &mut Reply<'_>, metrics: Option<&[u32; METRIC
     reply.end(nest);
 }
 
-/// `RTNH_F_*` of a way.
-fn hop_flags(hop: &Hop) -> u32 {
-    let dead = if hop.dead { RTNH_F_DEAD | RTNH_F_LINKDOWN } else { 0 };
+/// `RTNH_F_*` of a way. One to an address of the router's own needs no carrier.
+fn hop_flags(router: &Router, hop: &Hop, is_local: bool) -> u32 {
+    let has_no_carrier = || router.links.get(hop.oif).is_some_and(|link| link.up() && !link.carrier);
+    let dead = match hop.dead {
+        true => RTNH_F_DEAD | RTNH_F_LINKDOWN,
+        false if !is_local && has_no_carrier() => RTNH_F_LINKDOWN,
+        false => 0,
+    };
     dead | if hop.onlink { RTNH_F_ONLINK } else { 0 }
 }
 
@@ -99,13 +104,19 @@ pub(crate) fn write_hop(router: &Router, reply: &mut Reply<'_>, family: Family, 
 
 /// Writes the ways of a route behind the rest of it; returns the flags for its header. `listed`: a single way is
 /// written as one of many, too.
-fn write_ways(router: &Router, reply: &mut Reply<'_>, family: Family, hops: &[Hop], listed: bool) -> u32 {
+fn write_ways(
+    router: &Router,
+    reply: &mut Reply<'_>,
+    family: Family,
+    (hops, listed): (&[Hop], bool),
+    is_local: bool,
+) -> u32 {
     if listed || hops.len() > 1 {
         let nest = reply.nest_unflagged(RTA_MULTIPATH);
         for hop in hops {
             let start = reply.len();
             let mut fixed = [0; 8];
-            fixed[2] = hop_flags(hop) as u8;
+            fixed[2] = hop_flags(router, hop, is_local) as u8;
             // As in Linux, what is shown of a weight above 256 is its lowest 8 bits.
             fixed[3] = (hop.weight - 1) as u8;
             fixed[4..].copy_from_slice(&hop.oif.to_ne_bytes());
@@ -118,7 +129,7 @@ fn write_ways(router: &Router, reply: &mut Reply<'_>, family: Family, hops: &[Ho
         return 0;
     }
     hops.iter().for_each(|hop| write_hop(router, reply, family, hop, true));
-    hops.first().map_or(0, hop_flags)
+    hops.first().map_or(0, |hop| hop_flags(router, hop, is_local))
 }
 
 /// Writes a route, or IPv6 routes that are used together.
@@ -169,7 +180,7 @@ pub(crate) fn write_route(router: &Router, reply: &mut Reply<'_>, key: Place, id
         listed = family == Family::V6 && router.routes.objects.is_group(id);
     }
     let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_of(router, info).into_owned()).collect();
-    fixed.flags |= write_ways(router, reply, family, &hops, listed);
+    fixed.flags |= write_ways(router, reply, family, (&hops, listed), info.kind == libc::RTN_LOCAL);
     if family == Family::V6 {
         write_tail6(reply, info, 0);
     }

@@ -129,6 +129,9 @@ impl Fq {
         let options = options.parse_nested(&POLICY, Validate::Liberal);
         let options = options.map_err(|error| RequestError::errno(error.errno))?;
         let number = |kind| options.get(kind).map(|number| number.u32());
+        if number(QUANTUM).is_some_and(|quantum| quantum == 0 || quantum > MAX_QUANTUM) {
+            return Err(RequestError::new(EINVAL, "sch_fq: invalid quantum"));
+        }
         if number(INITIAL_QUANTUM).is_some_and(|quantum| quantum > MAX_QUANTUM) {
             return Err(RequestError::errno(ERANGE));
         }

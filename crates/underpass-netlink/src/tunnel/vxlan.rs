@@ -293,8 +293,12 @@ fn addresses(tunnel: &mut Tunnel, data: &Data<'_>, changes: bool) -> Result<(), 
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
     let near = |address: IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    if near(tunnel.local) != near(tunnel.remote) {
+    if !tunnel.remote.is_unspecified() && near(tunnel.local) != near(tunnel.remote) {
         return Err(RequestError::new(EINVAL, "Invalid combination of local and remote address scopes"));
+    }
+    if near(tunnel.local) && tunnel.link == 0 {
+        let text = "Local interface required for link-local local/remote addresses";
+        return Err(RequestError::new(EINVAL, text));
     }
     if near(tunnel.local) {
         let text = "link-local ends of a VXLAN are not supported by this router";

@@ -124,7 +124,7 @@ fn read(of_family: &Attribute<'_>) -> Result<Vec<Said>, RequestError> {
         let (flags, id) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
         let invalid = |text| Err(RequestError::new(EINVAL, text));
         if id == 0 || id >= 4095 {
-            return invalid("Vlan id is invalid");
+            return invalid("bridge: Vlan id is invalid");
         }
         if (first.is_some() || flags & RANGE_BEGIN != 0) && flags & PVID != 0 {
             return invalid("Pvid isn't allowed in a range");

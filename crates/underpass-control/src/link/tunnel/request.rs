@@ -222,7 +222,9 @@ fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<
     let named = !parameters.remote.is_unspecified();
     let fits = match parameters.kind {
         Kind::Ipip | Kind::Ip6Tnl if parameters.external => false,
-        Kind::Ipip | Kind::Sit => to_point == named,
+        Kind::Ipip if old.same(parameters) => true,
+        Kind::Ipip => to_point == named && !parameters.remote.is_multicast(),
+        Kind::Sit => to_point == named,
         Kind::Gre if old.same(parameters) => true,
         Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
         Kind::Gre => to_point == named && !broadcast,

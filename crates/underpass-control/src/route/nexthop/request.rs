@@ -452,8 +452,6 @@ struct ObjectDump {
     link: u32,
     master: u32,
     groups: bool,
-    /// Only those of a bridge's table, of which this router has none.
-    fdb: bool,
 }
 
 /// `RTM_GETNEXTHOP` for all.
@@ -471,8 +469,8 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
         family: header[0],
         link: index(NHA_OIF, "Invalid device index")?,
         master: index(NHA_MASTER, "Invalid master device index")?,
+        // `NHA_FDB` leaves none out: `nh_dump_filtered`.
         groups: attributes.get(NHA_GROUPS).is_some(),
-        fdb: attributes.get(NHA_FDB).is_some(),
     })))
 }
 
@@ -480,7 +478,7 @@ impl Dump for ObjectDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some((id, object)) = router.routes.objects.after(self.last) else { return Ok(More::No) };
         self.last = id;
-        let filtered = (self.groups && !matches!(object.kind, Kind::Group(_))) || self.fdb;
+        let filtered = self.groups && !matches!(object.kind, Kind::Group(_));
         if object.origin != Origin::Own {
             return Ok(More::Yes); // told by the kernel
         }

@@ -399,13 +399,15 @@ fn write_rule(router: &Router, reply: &mut Reply<'_>, family: Family, rule: &Rul
     if !rule.oif.is_empty() {
         reply.text(FRA_OIFNAME, &rule.oif);
     }
+    // A mask of no bits is shown with a mark.
     let numbers = [
-        (FRA_PRIORITY, rule.priority),
-        (FRA_FWMARK, rule.mark),
-        (FRA_FWMASK, rule.mask),
-        (FRA_GOTO, rule.target),
+        (FRA_PRIORITY, rule.priority, rule.priority),
+        (FRA_FWMARK, rule.mark, rule.mark),
+        (FRA_FWMASK, rule.mask, rule.mask | rule.mark),
+        (FRA_GOTO, rule.target, rule.target),
     ];
-    numbers.into_iter().filter(|(_, value)| *value != 0).for_each(|(kind, value)| reply.u32(kind, value));
+    let shown = numbers.into_iter().filter(|(.., shown)| *shown != 0);
+    shown.for_each(|(kind, value, _)| reply.u32(kind, value));
     if rule.l3mdev {
         reply.u8(FRA_L3MDEV, 1);
     }

@@ -58,9 +58,16 @@ fn init_action(
         return Ok((wanted, Made::Bound));
     }
     if existing && !context.replace {
-        let Config::TunnelKey(key) = &config else { return Err(RequestError::errno(EEXIST)) };
-        key.check()?;
-        return Err(RequestError::new(EEXIST, "TC IDR already exists"));
+        // Linux looks at what these two are to do before it looks whether there is one.
+        match &config {
+            Config::TunnelKey(key) => {
+                key.check()?;
+                return Err(RequestError::new(EEXIST, "TC IDR already exists"));
+            }
+            Config::Mirred(mirred) => _ = mirred.way()?,
+            _ => {}
+        }
+        return Err(RequestError::errno(EEXIST));
     }
     let old = router.actions.by_name.get(&wanted).filter(|_| existing);
     let estimator = context.estimator.or(old.and_then(|old| old.estimator));
