@@ -45,7 +45,7 @@ def on_purpose_alone(case, both):
         if any("error" in answer for answer in said):
             continue
         differences = compare.differences(one, *said)
-        if any(difference.kind.startswith("packet") for difference in differences):
+        if any(difference.kind.startswith(("packet", "shows ip -6 -s")) for difference in differences):
             rest, known = purpose.without(one, *said, differences)
             if not rest:
                 found[number] = known

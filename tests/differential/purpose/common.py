@@ -52,7 +52,7 @@ class Facts:
             if " route " in line and "mpls route" not in line:
                 for word in words[words.index("route") + 2 :]:
                     try:
-                        self.routes.append((ipaddress.ip_network("::/0" if word == "default" and "-6" in words else "0.0.0.0/0" if word == "default" else word, strict=False), line))
+                        self.routes.append((ipaddress.ip_network("::/0" if word == "default" and ("-6" in words or "inet6" in words) else "0.0.0.0/0" if word == "default" else word, strict=False), line))
                         break
                     except ValueError:
                         continue

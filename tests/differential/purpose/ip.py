@@ -186,6 +186,20 @@ def spread(case, facts, difference, here):
 
 
 @purpose("Multipath looks deeper")
+def spread_into_tunnel(case, facts, difference, here):
+    # One of those ways leads into a tunnel, where nobody answers, or nothing of it is seen.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(a) + len(b) != 1:
+        return False
+    told = error((a or b)[0])
+    if told and told[:3] not in ((6, 1, 3), (6, 2, 0)):
+        return False
+    goals = {values["dst"] for name, values in (told[3] if told else describe.layers((a or b)[0])[1:]) if name.endswith("ip6")}
+    ways = set().union(*(shared_ways(facts, goal) for goal in goals))
+    return any(device in facts.tunnels for _, device in ways) and any(device not in facts.tunnels for _, device in ways)
+
+
+@purpose("Multipath looks deeper")
 def spread_to_filter(case, facts, difference, here):
     # One of those ways ends at a filter that redirects; or of one the sender hears, as it has an MTU of its own.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))

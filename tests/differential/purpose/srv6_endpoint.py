@@ -465,6 +465,22 @@ def inner_unanswered(case, facts, difference, here):
     return False
 
 
+@purpose("Inner packets are checked")
+def inner_counted(case, facts, difference, here):
+    # The SID counts it as an error, and what Linux counts behind it does not come here.
+    malformed = here["drops"].get("inner-malformed", 0)
+    counts = sid_counts(difference)
+    if counts:
+        more = counts[0][1] - counts[1][1]
+        return 0 < more == counts[1][2] - counts[0][2] <= malformed
+    inside = []
+    for layers in tried(case, difference):
+        at = next((n for n, (name, values) in enumerate(layers) if name == "ip6" and re.match(r"End\.D[TX]", facts.sids.get(values["dst"], ""))), None)
+        if at is not None:
+            inside.append(list(itertools.dropwhile(lambda layer: layer[0] in ("routing", "hbh", "dstopt", "frag6"), layers[at + 1 :])))
+    return malformed > 0 and lost_elsewhere(difference, inside, malformed)
+
+
 @purpose("A SID counts what is dropped where it leaves as forwarded")
 def dropped_behind(case, facts, difference, here):
     if not difference.kind.startswith("shows ip -6 -s: ") or not 0 < len(difference.linux) == len(difference.ours):
