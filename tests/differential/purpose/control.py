@@ -233,7 +233,7 @@ def used_up(case, facts, difference, here):
 
 
 @purpose("Filters see what is in a frame that comes out of End.DX2")
-def out_of_dx2(case, facts, difference, here):
+def seen_behind_dx2(case, facts, difference, here):
     ports = {match[1] for action in facts.sids.values() if (match := re.search(r"End\.DX2 oif (p\d)", action))}
     ports &= {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) (?:egress|parent) .*(?:flower|u32|basic) ", line))}
     came = [layers for layers in tried(case, difference) if any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers)]
@@ -268,9 +268,12 @@ def out_of_dx2(facts, difference):
 def out_of_dx2_into_tunnel(case, facts, difference, here):
     # And so a filter sends it into a tunnel of IP packets without its Ethernet header. Or not at all, where what it compares is at
     # another place.
-    a, b = pair(difference)
-    if a is None or not filters_behind_dx2(facts, r"mirred egress (mirror|redirect) dev tun\d"):
+    if not filters_behind_dx2(facts, r"mirred egress (mirror|redirect) dev tun\d"):
         return False
+    a, b = pair(difference)
+    if a is None:
+        frame = only(difference)
+        return bool(frame) and any(frame.endswith(inside[14:]) and not frame.endswith(inside) for inside in out_of_dx2(facts, difference))
     return any(
         (a == inside or len(a) == len(b) + 14 and a.endswith(inside)) and b.endswith(inside[14:]) and not b.endswith(inside)
         for inside in out_of_dx2(facts, difference)
