@@ -247,6 +247,25 @@ fn every_cake_option_is_saved() {
     }
 }
 
+/// A bridge keeps the link-local address of the MAC address that it had when it came up, as a VLAN device above it does.
+#[test]
+fn link_local_addresses_of_bridges() {
+    let config = "ip link add br0 type bridge
+        ip link set br0 up
+        ip link add link br0 name br0.7 type vlan id 7
+        ip link set br0.7 up
+        ip link set p0 up
+        ip link set p0 master br0
+        ip link add br1 type bridge
+        ip link set br1 up
+        ip link set br1 address 02:00:00:00:00:77
+        ip link add br2 address 02:00:00:00:00:78 type bridge
+        ip link set p1 up
+        ip link set p1 master br2
+        ip link set br2 up";
+    assert_eq!(check(config), "");
+}
+
 /// What no golden packets have: all words of `fq`, size tables that `tc` computes, and samples.
 #[test]
 fn tables_paces_and_samples() {

@@ -8,6 +8,9 @@ use crate::save::{Save, Words, quoted};
 /// `IFA_F_MANAGETEMPADDR` and the like are refused; `IFA_F_STABLE_PRIVACY` says how an address was made.
 const SHOWN: u32 = IFA_F_NODAD | IFA_F_NOPREFIXROUTE | IFA_F_PERMANENT | IFA_F_SECONDARY | 0x800;
 
+/// `IFAPROT_KERNEL_LL`.
+const LINK_LOCAL: u8 = 3;
+
 /// Those of the links that come last, or of all others.
 pub(crate) fn save(save: &mut Save<'_>, last: bool) {
     let links = save.router.links().filter(|link| link.is_last() == last);
@@ -27,11 +30,13 @@ pub(crate) fn save(save: &mut Save<'_>, last: bool) {
 
 /// Whether a link has the address by itself once it is up.
 fn is_automatic(save: &Save<'_>, address: &Address) -> bool {
-    // `IFAPROT_KERNEL_LO` and `IFAPROT_KERNEL_LL`; what an `ip` of before knows of an address of a tunnel has none.
+    // `IFAPROT_KERNEL_LO` and `IFAPROT_KERNEL_RA`; what an `ip` of before knows of an address of a tunnel has none. A bridge keeps the
+    // address that it had made of another MAC address.
     let by_itself = save.router.automatic_of(address.link);
     // Who gives an address for a time gives it again.
     address.flags & IFA_F_PERMANENT == 0
-        || matches!(address.protocol, 1..=3)
+        || matches!(address.protocol, 1..=2)
+        || address.protocol == LINK_LOCAL && save.router.live.is_some()
         || save.router.is_host_address(address.link, address.local)
         || by_itself.iter().any(|(own, _)| *own == address.local)
 }
@@ -65,7 +70,8 @@ fn save_one(save: &mut Save<'_>, address: &Address) {
     line.some("scope", (local.is_ipv4() && *scope != usual).then_some(scope));
     line.when(flags & IFA_F_NODAD != 0, "nodad").when(flags & IFA_F_NOPREFIXROUTE != 0, "noprefixroute");
     line.some("metric", Some(metric).filter(|metric| **metric != 0));
-    line.some("proto", Some(protocol).filter(|protocol| **protocol != 0));
+    // Of the kernel's numbers not every `ip` knows the names.
+    line.some("proto", Some(protocol).filter(|protocol| !matches!(**protocol, 0..=3)));
     if flags & !SHOWN != 0 {
         save.left_out(format!("flags {:#x} of the address {local}", flags & !SHOWN));
     }
