@@ -260,7 +260,10 @@ def too_long_for_route(case, facts, difference, here):
     # A Packet Too Big for what an earlier packet has gone to, from an address of the link by which it came.
     a, b = pair(difference)
     told = b and error(b)
-    if not told or told[:3] != (6, 2, 0) or (changed(a, b) or set()) - OWN != {"ip6.src"}:
+    # With the MTU that was known when that went: a router on the way may have told of a smaller one since.
+    differs = (changed(a, b) or set()) - OWN if told and told[:3] == (6, 2, 0) else set()
+    mtus = [int(next(values["rest"] for name, values in describe.layers(frame) if name == "icmp"), 16) for frame in (a, b)] if "icmp.rest" in differs else [1, 0]
+    if not differs or not differs <= {"ip6.src", "icmp.rest"} or mtus[0] < mtus[1]:
         return False
     earlier, now = ({values["dst"] for layers in packets for name, values in layers if name == "ip6"} for packets in (before(case, difference), inputs(difference)))
     into = facts.leads(told[3][0][1]["dst"], r" dev tun\d")
