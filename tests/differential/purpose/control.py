@@ -106,10 +106,10 @@ def no_room(case, facts, difference, here):
 
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
 def came_with_tag(case, facts, difference, here):
-    # Of what came with one Linux writes it there as well, and GRE carries that.
+    # Of what came with one Linux writes it there as well, and GRE or a datagram carries that.
     a = difference.more.get("there")
-    into = any(re.search(rf"filter add dev p\d ingress .*mirred egress (redirect|mirror) dev {name}\b", line) for name, kind in facts.tunnels.items() if kind in ("gre", "ip6gre") for line in facts.lines)
-    if not a or len(a) != 1 or difference.more.get("here") or not into or "/gre/vlan" not in describe.chain(a[0]) or not here["drops"].get("tunnel-payload"):
+    into = any(re.search(rf"filter add dev p\d ingress .*mirred egress (redirect|mirror) dev {name}\b", line) for name in facts.tunnels for line in facts.lines)
+    if not a or len(a) != 1 or difference.more.get("here") or not into or not here["drops"].get("tunnel-payload"):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
     return any(describe.layers(frame)[1][0] == "vlan" and a[0].endswith(frame[18:30] + frame[12:16] + frame[30:]) for frame in came)
