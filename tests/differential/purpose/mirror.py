@@ -261,3 +261,14 @@ def dropped_by_program(case, facts, difference, here):
         return False
     came = [layers[1:] for layers in tried(case, difference) if any(name == "ip6" and values["dst"] in counting for name, values in layers[1:2])]
     return lost_elsewhere(difference, came, dropped) or counts_more(difference, list(goes_on(came)), dropped)
+
+
+@purpose("A frame that a filter redirects to come in elsewhere is for the device there")
+def for_the_device_there(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None or not any(" mode l2encap" in line for line in facts.lines) or (changed(a, b) or set()) - OWN != {"eth.dst"}:
+        return False
+    inside = [[values["dst"] for name, values in describe.layers(frame) if name == "eth"] for frame in (a, b)]
+    there = {match[1] for line in facts.lines for match in re.finditer(r"mirred ingress (?:redirect|mirror) dev (\w+)", line)}
+    macs = {match[1].replace(":", "") for line in facts.lines if (match := re.search(rf"link add (?:name )?(?:{'|'.join(there) or '-'}) address (\S+)", line))}
+    return len(inside[0]) > 1 and inside[0][0] == inside[1][0] and inside[1][1] in macs
