@@ -440,3 +440,16 @@ def said_to_another(case, facts, difference, here):
 
     same = lambda address, end: ipaddress.ip_address(address) == ipaddress.ip_address(end)
     return bool(sent) and not more and all(map(by_another, sent))
+
+
+@purpose("A tag for a packet without an Ethernet header")
+def refused_tag_counted(case, facts, difference, here):
+    # The action counts what it could not do.
+    pushes = any(re.search(r"action vlan push ", line) for line in facts.lines)
+    if not pushes or not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    for lines in zip(difference.linux, difference.ours):
+        found = [re.fullmatch(r"(\s*Sent \d+ bytes \d+ pkt) \(dropped (\d+), (.*)", line) for line in lines]
+        if None in found or found[0].group(1, 3) != found[1].group(1, 3) or not 0 < int(found[1][2]) - int(found[0][2]) <= here["drops"].get("tc-edit", 0):
+            return False
+    return True

@@ -141,6 +141,9 @@ def hop_limit_at_sids(case, facts, difference, here):
         if outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids:
             # It may lead to itself.
             through += segments(routing)[: routing["left"]].count(counts[0][0]) if outer["dst"] == counts[0][0] else sid in routing["data"]
+        elif outer and outer["hops"] <= 1 and facts.leads(outer["dst"], rf" encap seg6 mode l2encap(\.red)? segs \S*{counts[0][0]}\b"):
+            # Or a route has put them before it, whose header has that hop limit, too.
+            through += 1
         at_sid += sum(
             name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
             for name, values in layers[:3]
