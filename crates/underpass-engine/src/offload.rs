@@ -52,6 +52,29 @@ pub fn find(packet: &mut Packet, mtu: usize) {
     packet.set_offload(Offload { start, field, segment });
 }
 
+/// Takes up a frame of which the device says that it stands for several and that nothing is left undone: the kernel has
+/// found each part's checksum right and put the parts together, and what stands in the field is the first part's. The
+/// field becomes the sum of the pseudo header, as if the sender had left it, so that each part gets a checksum of its own.
+/// `false`: there is no such header, and nothing has changed.
+pub fn reopen(packet: &mut Packet, segment: Segment) -> bool {
+    let Some(Walk { upper: Some((inside, start)), pseudo, end, .. }) = walk_frame(packet.bytes(), None)
+    else {
+        return false;
+    };
+    let (wanted, field) = match segment.kind {
+        SegmentKind::Tcp4 | SegmentKind::Tcp6 => (protocol::TCP, TCP_FIELD),
+        SegmentKind::Udp => (protocol::UDP, UDP_FIELD),
+    };
+    let at = start + usize::from(field);
+    if inside != wanted || at + 2 > end || end > packet.len() {
+        return false;
+    }
+    packet.truncate(end);
+    put(packet.bytes_mut(), at, pseudo.fold());
+    packet.set_offload(Offload { start, field, segment: Some(segment) });
+    true
+}
+
 /// Finishes the checksum that a packet was left with, if it was.
 pub fn finish(packet: &mut Packet) {
     if let Some(offload) = packet.offload() {

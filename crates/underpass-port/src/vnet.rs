@@ -7,6 +7,7 @@
 //! ```
 
 use underpass_engine::buffer::{Offload, Packet, Segment, SegmentKind};
+use underpass_engine::offload;
 
 /// Its length.
 pub(crate) const LEN: usize = 10;
@@ -22,11 +23,14 @@ const TCP_LENGTH: usize = 12;
 const TCP_FLAGS: usize = 13;
 const CWR: u8 = 0x80;
 
-/// A segment whose kind is not one of ours: it cannot be cut.
+/// A segment whose kind is not one of ours, or in which no header of its kind is found: it cannot be cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UnknownSegment;
 
-/// Notes on `packet` what its header says; `link` bytes were put before the packet since.
+/// Notes on `packet`, which is a frame, what its header says; `link` bytes were put before the packet since.
+///
+/// A segment whose checksum needs nothing is one that the kernel or a device has put together of parts with right
+/// checksums (`rx-gro-list`): what comes of it needs checksums, so the same is noted as for one whose sender left them.
 #[inline]
 pub(crate) fn read(header: [u8; LEN], link: usize, packet: &mut Packet) -> Result<(), UnknownSegment> {
     let [flags, gso, _, _, size, size1, start, start1, field, field1] = header;
@@ -41,13 +45,22 @@ pub(crate) fn read(header: [u8; LEN], link: usize, packet: &mut Packet) -> Resul
         UDP => Some(SegmentKind::Udp),
         _ => return Err(UnknownSegment),
     };
-    if flags & NEEDS_CHECKSUM == 0 || (kind.is_some() && size == 0) {
+    if kind.is_some() && size == 0 {
         return Err(UnknownSegment);
+    }
+    let segment = kind.map(|kind| Segment { size, kind });
+    match segment {
+        Some(segment) if flags & NEEDS_CHECKSUM == 0 => {
+            return offload::reopen(packet, segment).then_some(()).ok_or(UnknownSegment);
+        }
+        // Of one packet that carries the flag ECN alone, nothing is left undone.
+        None if flags & NEEDS_CHECKSUM == 0 => return Ok(()),
+        _ => {}
     }
     packet.set_offload(Offload {
         start: usize::from(u16::from_ne_bytes([start, start1])) + link,
         field: u16::from_ne_bytes([field, field1]),
-        segment: kind.map(|kind| Segment { size, kind }),
+        segment,
     });
     Ok(())
 }
@@ -88,6 +101,8 @@ fn write_offload(packet: &Packet, link: usize) -> [u8; LEN] {
 #[cfg(test)]
 mod tests {
     use underpass_engine::buffer::{HEADROOM, Pool};
+    use underpass_packet::checksum::Sum;
+    use underpass_packet::protocol;
 
     use super::*;
 
@@ -112,10 +127,78 @@ mod tests {
         packet.set(HEADROOM, &frame).unwrap();
         assert_eq!(read([0, 0, 9, 9, 9, 9, 9, 9, 9, 9], 0, &mut packet), Ok(()));
         assert_eq!(write(&packet, 0), [0; LEN]);
-        for bad in
-            [[1, 3, 0, 0, 9, 0, 1, 0, 6, 0], [0, 1, 0, 0, 9, 0, 1, 0, 6, 0], [1, 1, 0, 0, 0, 0, 1, 0, 6, 0]]
-        {
+        // An unknown kind; none of its kind in the frame; no size, with a checksum to finish and without.
+        for bad in [
+            [1, 3, 0, 0, 9, 0, 1, 0, 6, 0],
+            [0, 1, 0, 0, 9, 0, 1, 0, 6, 0],
+            [1, 1, 0, 0, 0, 0, 1, 0, 6, 0],
+            [0, 1, 0, 0, 0, 0, 1, 0, 6, 0],
+        ] {
             assert_eq!(read(bad, 0, &mut packet), Err(UnknownSegment));
+        }
+    }
+
+    /// A frame of 1000 bytes of payload behind this upper header, in IPv6 with a destination options header or IPv4.
+    fn frame(ipv6: bool, protocol: u8, upper: &[u8]) -> Vec<u8> {
+        let len = (upper.len() + 1000) as u16;
+        let [high, low] = (len + 8).to_be_bytes();
+        let mut frame = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]].concat();
+        if ipv6 {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, high, low, 60, 64]);
+            frame.extend([[0xfd; 16], [0xfc; 16]].concat());
+            frame.extend([protocol, 0, 1, 4, 0, 0, 0, 0]);
+        } else {
+            let [high, low] = (len + 20).to_be_bytes();
+            frame.extend([
+                8, 0, 0x45, 0, high, low, 0, 1, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+            ]);
+        }
+        frame.extend(upper);
+        frame.resize(frame.len() + 1000, 7);
+        frame
+    }
+
+    /// What the kernel has put together of parts whose checksums are right is a segment as any other: the header says
+    /// nothing of where its checksum is (0), or that it is valid (`VIRTIO_NET_HDR_F_DATA_VALID`, 2).
+    #[test]
+    fn finished_parts_put_together() {
+        let mut pool = Pool::new(1);
+        let mut packet = pool.take().unwrap();
+        let tcp = [0x12, 0x34, 0, 80, 0, 0, 0, 1, 0, 0, 0, 9, 0x50, 0x10, 1, 0, 0xab, 0xcd, 0, 0];
+        let [high, low] = 1008_u16.to_be_bytes();
+        // That there is no checksum Linux takes for a reason not to put datagrams together; of another's, make one.
+        let (udp, bare) = ([0, 9, 0, 9, high, low, 0xab, 0xcd], [0, 9, 0, 9, high, low, 0, 0]);
+        let cases = [
+            (false, protocol::TCP, &tcp[..], TCP4, SegmentKind::Tcp4, 16),
+            (true, protocol::TCP, &tcp[..], TCP6 | ECN, SegmentKind::Tcp6, 16),
+            (false, protocol::UDP, &udp[..], UDP, SegmentKind::Udp, 6),
+            (true, protocol::UDP, &udp[..], UDP, SegmentKind::Udp, 6),
+            (false, protocol::UDP, &bare[..], UDP, SegmentKind::Udp, 6),
+        ];
+        for (ipv6, inside, upper, gso, kind, field) in cases {
+            for (flags, tagged) in [(0, false), (2, false), (0, true)] {
+                let mut bytes = frame(ipv6, inside, upper);
+                if tagged {
+                    bytes.splice(12..12, [0x81, 0, 0, 5]);
+                }
+                packet.set(HEADROOM, &bytes).unwrap();
+                let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
+                header[4..6].copy_from_slice(&400_u16.to_ne_bytes());
+                assert_eq!(read(header, 0, &mut packet), Ok(()), "{inside} {ipv6}");
+                let start = bytes.len() - 1000 - upper.len();
+                let segment = Some(Segment { size: 400, kind });
+                assert_eq!(packet.offload(), Some(Offload { start, field, segment }));
+                let len = (upper.len() + 1000) as u16;
+                let pseudo = if ipv6 {
+                    Sum::pseudo_ipv6([0xfd; 16], [0xfc; 16], inside, len.into())
+                } else {
+                    Sum::pseudo_ipv4([10, 0, 0, 1], [10, 0, 0, 2], inside, len)
+                };
+                let at = start + usize::from(field);
+                bytes[at..at + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+                assert!(packet.bytes() == bytes, "{inside} {ipv6}");
+                assert_eq!(write(&packet, 0)[0], NEEDS_CHECKSUM);
+            }
         }
     }
 }

@@ -7,11 +7,14 @@ mod lab;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lab::{Forwarder, Namespace, Raw, Seen, port, segment_behind, veth};
 use underpass_engine::buffer::Packet;
 use underpass_engine::offload::{Cut, make_even};
+use underpass_packet::checksum::Sum;
+use underpass_packet::protocol;
 use underpass_port::kernel_frames::{KernelFrames, OfDevice, Vlan};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
@@ -196,6 +199,74 @@ fn tcp_over_xdp_generic() {
     if lab::may("tcp_over_xdp_generic") {
         let seen = tcp(Driver::XdpGeneric, Driver::XdpGeneric);
         assert!(seen.longest > 1514 && seen.cut > 0, "{seen:?}");
+    }
+}
+
+/// Runs ethtool in the namespace.
+fn ethtool(namespace: &Namespace, line: &'static str) {
+    let output = namespace.run(move || {
+        std::process::Command::new("ethtool").args(line.split_whitespace()).output().expect("ethtool")
+    });
+    assert!(output.status.success(), "ethtool {line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Whether the checksum of a TCP segment, right behind the IP header of its frame, is the sum of its pseudo header.
+fn is_left_open(packet: &Packet) -> bool {
+    let (bytes, offload) = (packet.bytes(), packet.offload().unwrap());
+    let field = &bytes[offload.start + usize::from(offload.field)..][..2];
+    let len = bytes.len() - offload.start;
+    let address = |at| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap();
+    let pseudo = match bytes[12] {
+        8 => Sum::pseudo_ipv4(
+            bytes[26..30].try_into().unwrap(),
+            bytes[30..34].try_into().unwrap(),
+            protocol::TCP,
+            len as u16,
+        ),
+        _ => Sum::pseudo_ipv6(address(22), address(38), protocol::TCP, len as u32),
+    };
+    field == pseudo.fold().to_be_bytes()
+}
+
+/// A kernel that is told to (`rx-gro-list`) strings packets together without touching their checksums: they are
+/// large segments as any other, to a device that takes them whole and to one that does not.
+#[test]
+fn packets_strung_together_come_as_segments() {
+    let name = "packets_strung_together_come_as_segments";
+    if !lab::may(name) {
+        return;
+    }
+    if std::process::Command::new("ethtool").arg("--version").output().is_err() {
+        return eprintln!("SKIPPED {name}: no ethtool");
+    }
+    for driver in [Driver::Packet, Driver::Xdp] {
+        let line = Line::new();
+        ethtool(&line.a, "-K a0 tx off tso off gso off");
+        ethtool(&line.router, "-K ra gro on rx-gro-list on");
+        let wrong = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&wrong);
+        let forwarder = Forwarder::start_changing(
+            &line.router,
+            move |memory, pool| {
+                let kernel_frames = KernelFrames::new();
+                [
+                    port("ra", Driver::Packet, &kernel_frames, memory, pool),
+                    port("rb", driver, &kernel_frames, memory, pool),
+                ]
+            },
+            move |_, packet| {
+                if packet.offload().is_some_and(|offload| offload.segment.is_some()) && !is_left_open(packet)
+                {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            },
+        );
+        for address in ["10.0.0.2", "fd00::2"] {
+            transfer(&line.a, &line.b, address.parse().unwrap(), 2_000_000);
+        }
+        let seen = forwarder.stop();
+        assert_eq!(wrong.load(Ordering::Relaxed), 0, "{driver:?}");
+        assert!(seen.longest > 5_000 && seen.dropped == 0 && seen.lost == 0, "{driver:?}: {seen:?}");
     }
 }
 
