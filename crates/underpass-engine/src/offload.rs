@@ -75,6 +75,29 @@ pub fn reopen(packet: &mut Packet, segment: Segment) -> bool {
     true
 }
 
+/// The checksum field of a frame that stands for several becomes the sum of the whole's pseudo header, if it is that of
+/// the first part's: the kernel may string parts together without touching what their sender left in them.
+pub fn mend_strung(packet: &mut Packet) {
+    let Some(Offload { start, field, segment: Some(Segment { size, kind }) }) = packet.offload() else {
+        return;
+    };
+    let bytes = packet.bytes();
+    let Some(Walk { upper: Some((_, at)), pseudo, end, .. }) = walk_frame(bytes, Some(start)) else { return };
+    let header = match kind {
+        SegmentKind::Udp => UDP_LEN,
+        _ => usize::from(bytes.get(start + 12).copied().unwrap_or_default() >> 4) * 4,
+    };
+    if at != start || end < start {
+        return;
+    }
+    let first = header + usize::from(size);
+    let of_first = pseudo.add_u32(!((end - start) as u32)).add_u32(first as u32).fold();
+    let at = start + usize::from(field);
+    if first < end - start && get(bytes, at) == of_first {
+        put(packet.bytes_mut(), at, pseudo.fold());
+    }
+}
+
 /// Finishes the checksum that a packet was left with, if it was.
 pub fn finish(packet: &mut Packet) {
     if let Some(offload) = packet.offload() {

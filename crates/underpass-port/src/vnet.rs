@@ -62,6 +62,9 @@ pub(crate) fn read(header: [u8; LEN], link: usize, packet: &mut Packet) -> Resul
         field: u16::from_ne_bytes([field, field1]),
         segment,
     });
+    if segment.is_some() {
+        offload::mend_strung(packet);
+    }
     Ok(())
 }
 

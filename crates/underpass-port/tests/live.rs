@@ -228,8 +228,8 @@ fn is_left_open(packet: &Packet) -> bool {
     field == pseudo.fold().to_be_bytes()
 }
 
-/// A kernel that is told to (`rx-gro-list`) strings packets together without touching their checksums: they are
-/// large segments as any other, to a device that takes them whole and to one that does not.
+/// A kernel that is told to (`rx-gro-list`) strings packets together without touching their checksums, be they finished
+/// or not: they are large segments as any other, to a device that takes them whole and to one that does not.
 #[test]
 fn packets_strung_together_come_as_segments() {
     let name = "packets_strung_together_come_as_segments";
@@ -239,9 +239,14 @@ fn packets_strung_together_come_as_segments() {
     if std::process::Command::new("ethtool").arg("--version").output().is_err() {
         return eprintln!("SKIPPED {name}: no ethtool");
     }
-    for driver in [Driver::Packet, Driver::Xdp] {
+    for (tx, driver) in
+        [("off", Driver::Packet), ("off", Driver::Xdp), ("on", Driver::Packet), ("on", Driver::Xdp)]
+    {
         let line = Line::new();
-        ethtool(&line.a, "-K a0 tx off tso off gso off");
+        ethtool(&line.a, "-K a0 tso off gso off");
+        if tx == "off" {
+            ethtool(&line.a, "-K a0 tx off");
+        }
         ethtool(&line.router, "-K ra gro on rx-gro-list on");
         let wrong = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&wrong);
@@ -265,8 +270,8 @@ fn packets_strung_together_come_as_segments() {
             transfer(&line.a, &line.b, address.parse().unwrap(), 2_000_000);
         }
         let seen = forwarder.stop();
-        assert_eq!(wrong.load(Ordering::Relaxed), 0, "{driver:?}");
-        assert!(seen.longest > 5_000 && seen.dropped == 0 && seen.lost == 0, "{driver:?}: {seen:?}");
+        assert_eq!(wrong.load(Ordering::Relaxed), 0, "tx {tx}, {driver:?}");
+        assert!(seen.longest > 5_000 && seen.dropped == 0 && seen.lost == 0, "tx {tx}, {driver:?}: {seen:?}");
     }
 }
 

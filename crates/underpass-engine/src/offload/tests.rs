@@ -315,6 +315,22 @@ proptest! {
         }
     }
 
+    /// What the kernel has strung together of unfinished parts has the sum of the first one's pseudo header.
+    #[test]
+    fn strung_as_the_sender_would(large in large()) {
+        let mut pool = pool();
+        let (mut whole, mut strung) = (large.packet(&mut pool), large.packet(&mut pool));
+        let offload = whole.offload().unwrap();
+        mend_strung(&mut whole);
+        prop_assert!(whole.bytes() == large.whole());
+        let first = &large.payload[..large.payload.len().min(large.size.into())];
+        let first = large.frame(first, 0, large.flags, false, 0);
+        let at = offload.start + usize::from(offload.field);
+        strung.bytes_mut()[at..at + 2].copy_from_slice(&first[at..at + 2]);
+        mend_strung(&mut strung);
+        prop_assert!(strung.bytes() == large.whole());
+    }
+
     /// The first parts of a segment are what the sender would have sent had it had no more.
     #[test]
     fn kept_as_the_sender_would(large in large(), parts in 0..400_usize) {
@@ -429,7 +445,10 @@ proptest! {
         let mut pool = pool();
         let mut packet = packet(&mut pool, &bytes);
         find(&mut packet, 40);
+        let kind = if tcp { SegmentKind::Tcp6 } else { SegmentKind::Udp };
+        reopen(&mut packet, Segment { size: 20, kind });
         for _ in 0..2 {
+            mend_strung(&mut packet);
             let _ = leaves(&packet);
             keep(&mut packet, 1 + len % 3);
             if let Ok(Some(last)) = make_even(&mut packet, &mut pool) {
