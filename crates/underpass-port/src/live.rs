@@ -121,7 +121,7 @@ enum Attached {
         filter: Option<OwnedFd>,
         /// The program that keeps these frames from the kernel.
         _taken: Option<Hooked>,
-        /// The program that lets segments inside tunnels leave whole.
+        /// The program that lets segments inside tunnels leave whole, and tags be beside frames.
         tunnels: Option<Hooked>,
     },
     /// Programs carry packets in the kernel. Those that they miss go to a TAP device, where AF_PACKET sockets listen.
@@ -370,6 +370,7 @@ impl Device {
                     fanout,
                     tunnels.is_some(),
                     plain,
+                    mtu,
                 )
                 .map_err(fail("AF_PACKET socket"))?;
                 if self.shared {

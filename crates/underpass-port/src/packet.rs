@@ -86,11 +86,20 @@ fn tag(status: u32, protocol: u16, control: u16) -> Option<Tag> {
     (status & status::VLAN_VALID != 0).then_some([protocol, control])
 }
 
+/// Length of an Ethernet header's addresses, and of a tag behind them.
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+/// The outer tag of a frame that has one.
+fn outer_tag(frame: &[u8]) -> Option<Tag> {
+    let [a, b, c, d] = *frame.get(ADDRESSES..)?.first_chunk()?;
+    let [ethertype, control] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN).then_some([ethertype, control])
+}
+
 /// Puts it back. Whether there was room.
 #[cold]
 fn put_back(tag: Tag, packet: &mut Packet) -> bool {
-    const ADDRESSES: usize = 12;
-    const TAG: usize = 4;
     let Ok(front) = packet.push(TAG) else { return false };
     if front.len() < TAG + ADDRESSES {
         return false;
@@ -135,8 +144,10 @@ pub struct PacketPort {
     segments: OwnedFd,
     /// A socket for what else needs a message. `None`: that which receives.
     told: Option<OwnedFd>,
-    /// Whether the program for those inside tunnels is attached.
+    /// Whether the program for those inside tunnels, and for tags beside a frame, is attached.
     tunnels: bool,
+    /// The longest frame without a tag.
+    longest: usize,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
     tally: Tally,
@@ -176,6 +187,7 @@ impl PacketPort {
         fanout: Fanout,
         tunnels: bool,
         plain: Option<XdpPort>,
+        mtu: usize,
     ) -> io::Result<Self> {
         use libc::SOL_PACKET;
         // It takes no packet before it is bound.
@@ -218,6 +230,7 @@ impl PacketPort {
             plain,
             segments,
             tunnels,
+            longest: mtu + ethernet::Header::LEN,
             headers,
             tally,
             kernel_drops: 0,
@@ -342,9 +355,14 @@ impl PacketPort {
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
         let mut batch_way = Socket::Plain;
-        for packet in packets {
+        for mut packet in packets {
             // What came before leaves before.
-            let way = Socket::of(&packet);
+            let mut way = Socket::of(&packet);
+            if packet.len() > self.longest && self.needs_its_tag_beside(&packet, way) {
+                self.flush(pool, &mut batch, batch_way);
+                let Some(left) = self.send_beside(pool, packet) else { continue };
+                (way, packet) = (Socket::of(&left), left);
+            }
             if batch.is_full() || way != batch_way {
                 self.flush(pool, &mut batch, batch_way);
                 batch_way = way;
@@ -362,6 +380,43 @@ impl PacketPort {
             }
         }
         self.flush(pool, &mut batch, batch_way);
+    }
+
+    /// Whether a frame that is longer than one without tags is too long for who counts its outer tag, too: of the kernel's
+    /// own VLAN devices, that tag is beside the frame. An AF_PACKET socket admits the length of one tag, if that is of 802.1Q,
+    /// and all but [`Socket::Plain`] pass by it; so does one device to another in the same kernel, as the two ends of a
+    /// pair, with a tag of any kind.
+    fn needs_its_tag_beside(&self, packet: &Packet, way: Socket) -> bool {
+        way != Socket::Segment
+            && outer_tag(packet.bytes()).is_some_and(|[ethertype, _]| {
+                let admitted = way == Socket::Plain || ethertype == ethernet::VLAN;
+                !admitted || packet.len() > self.longest + TAG
+            })
+    }
+
+    /// Sends a frame with its outer tag beside it. A packet that is left has to be sent as it is: nothing can put the tag
+    /// there, or the frame would be too long without it, too.
+    #[cold]
+    fn send_beside(&mut self, pool: &mut Pool, mut packet: Packet) -> Option<Packet> {
+        let inner = packet.bytes().get(TAG..).and_then(outer_tag);
+        let admitted = self.longest + if inner.is_some() { 2 * TAG } else { TAG };
+        let Some(outer) = outer_tag(packet.bytes()).filter(|_| self.tunnels && packet.len() <= admitted)
+        else {
+            // Of AF_XDP, nobody asks for the length.
+            if self.plain.is_some() && !packet.is_large() {
+                offload::finish(&mut packet);
+            }
+            return Some(packet);
+        };
+        packet.bytes_mut().copy_within(..ADDRESSES, TAG);
+        packet.pull(TAG);
+        let inner_is_service = inner.is_some_and(|[ethertype, _]| ethertype == ethernet::SERVICE_VLAN);
+        if inner_is_service && let Some(field) = packet.bytes_mut().get_mut(ADDRESSES..ADDRESSES + 2) {
+            field.copy_from_slice(&ethernet::VLAN.to_be_bytes());
+        }
+        self.send_marked(&packet, tunnel::mark_of_tag(outer, inner_is_service));
+        pool.give(packet);
+        None
     }
 
     /// Sends what has been gathered.
@@ -395,7 +450,7 @@ impl PacketPort {
         self.send_batch(pool, batch, self.segments.as_raw_fd());
     }
 
-    /// Sends a segment past the program that this mark is for.
+    /// Sends a packet past the program that this mark is for.
     fn send_marked(&mut self, packet: &Packet, mark: u32) {
         let header = vnet::write(packet, 0);
         let part =
@@ -418,6 +473,7 @@ impl PacketPort {
         if unsafe { libc::sendmsg(self.segments.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } < 0 {
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS) => self.tally.queue_full += 1,
+                Some(libc::EMSGSIZE) => self.tally.too_long += 1,
                 _ => self.tally.send_errors += 1,
             }
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lab::{Forwarder, Namespace, Raw, Seen, port, segment_behind, veth};
-use underpass_engine::buffer::Packet;
+use lab::{Forwarder, Namespace, Raw, Seen, TaggedRaw, port, segment_behind, veth};
+use underpass_engine::buffer::{Offload, Packet};
 use underpass_engine::offload::{Cut, make_even};
 use underpass_packet::checksum::Sum;
 use underpass_packet::protocol;
@@ -383,6 +383,66 @@ fn the_kernel_cuts_what_the_device_does_not_take() {
             }
         }
         port.close(&mut pool);
+    });
+}
+
+/// Tags of the router's VLAN devices come on top of the device's MTU, as those of Linux's do: one of either protocol, or
+/// two, on frames whose checksum is finished or is not. A device of Linux has the outer tag beside the frame.
+/// Without BPF, nobody can put it there: one tag has room.
+/// `ip link add link rb name v1 type vlan protocol 802.1ad id 100`, `ip link add link v1 name v2 type vlan id 10`
+#[test]
+fn tags_come_on_top_of_the_mtu() {
+    if !lab::may("tags_come_on_top_of_the_mtu") {
+        return;
+    }
+    const CUSTOMER: [u8; 4] = [0x81, 0, 0xa0, 10];
+    const SERVICE: [u8; 4] = [0x88, 0xa8, 0, 100];
+    let (router, b) = (Namespace::new(), Namespace::new());
+    veth((&router, "rb", A), (&b, "b0", B));
+    let peer = Arc::new(b.run(|| TaggedRaw::open("b0")));
+    router.run(move || {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(64, 4).unwrap();
+        let stacks = [
+            vec![CUSTOMER],
+            vec![SERVICE],
+            vec![SERVICE, CUSTOMER],
+            vec![CUSTOMER, [0x81, 0, 0, 0]],
+            vec![SERVICE, SERVICE],
+            vec![CUSTOMER, SERVICE],
+        ];
+        for (kernel_frames, stacks) in
+            [(KernelFrames::in_user_space("for the test"), &stacks[..2]), (KernelFrames::new(), &stacks)]
+        {
+            let mut port = port("rb", Driver::Packet, &kernel_frames, &memory, &mut pool);
+            for (stack, unfinished) in stacks.iter().flat_map(|stack| [(stack, false), (stack, true)]) {
+                let start = 54 + 4 * stack.len();
+                // Small ones between them stay in their place.
+                let mut frames = [1514, 100, 1514, 1513].map(|len| {
+                    let mut bytes = frame(7, len);
+                    bytes.splice(12..12, stack.concat());
+                    bytes
+                });
+                let packets = frames.each_ref().map(|bytes| {
+                    let mut packet = pool.take().unwrap();
+                    packet.set(underpass_engine::buffer::HEADROOM, bytes).unwrap();
+                    if unfinished {
+                        packet.set_offload(Offload { start, field: 6, segment: None });
+                    }
+                    packet
+                });
+                port.send(&mut pool, packets.into_iter());
+                let ours = |bytes: &Vec<u8>| bytes[12..14] != [0x86, 0xdd];
+                let mut came: Vec<_> =
+                    std::iter::from_fn(|| peer.receive()).filter(ours).take(frames.len()).collect();
+                let lengths: Vec<_> = came.iter().map(Vec::len).collect();
+                // Who finishes a checksum is not the matter here.
+                came.iter_mut().chain(&mut frames).for_each(|frame| frame[start + 6..start + 8].fill(0));
+                assert!(came == frames, "{stack:x?}, {unfinished}: {lengths:?}, {:?}", port.tally());
+            }
+            let tally = port.tally();
+            assert_eq!((tally.too_long, tally.send_errors, tally.queue_full), (0, 0, 0));
+            port.close(&mut pool);
+        }
     });
 }
 

@@ -287,6 +287,60 @@ impl Raw {
     }
 }
 
+/// A raw socket on a device that puts tags back into the frames which the kernel has taken them off.
+pub struct TaggedRaw(Raw);
+
+impl TaggedRaw {
+    const AUXDATA: i32 = 8;
+
+    pub fn open(device: &str) -> Self {
+        let raw = Raw::open(device);
+        let on = 1_i32;
+        // SAFETY: the option is ours and of this length.
+        let set =
+            unsafe { libc::setsockopt(raw.0, libc::SOL_PACKET, Self::AUXDATA, (&raw const on).cast(), 4) };
+        assert_eq!(set, 0);
+        Self(raw)
+    }
+
+    /// The next frame, if one comes within a second.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        /// `struct tpacket_auxdata`, include/uapi/linux/if_packet.h.
+        #[repr(C)]
+        struct Beside {
+            status: u32,
+            lengths: [u32; 2],
+            offsets: [u16; 2],
+            control: u16,
+            ethertype: u16,
+        }
+        const VLAN_VALID: u32 = 1 << 4;
+        let mut polled = libc::pollfd { fd: self.0.0, events: libc::POLLIN, revents: 0 };
+        let (mut frame, mut control) = (vec![0; 70_000], [0_u64; 16]);
+        let mut part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+        // SAFETY: all is ours and of the lengths that are said; the kernel writes this structure behind a header that
+        // says so.
+        let (len, beside) = unsafe {
+            if libc::poll(&raw mut polled, 1, 1000) != 1 {
+                return None;
+            }
+            let mut message: libc::msghdr = std::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            (message.msg_control, message.msg_controllen) =
+                (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+            let len = usize::try_from(libc::recvmsg(self.0.0, &raw mut message, 0)).ok()?;
+            let first = libc::CMSG_FIRSTHDR(&raw const message);
+            assert!(!first.is_null() && (*first).cmsg_type == Self::AUXDATA);
+            (len, libc::CMSG_DATA(first).cast::<Beside>().read_unaligned())
+        };
+        frame.truncate(len);
+        if beside.status & VLAN_VALID != 0 {
+            frame.splice(12..12, [beside.ethertype, beside.control].map(u16::to_be_bytes).concat());
+        }
+        Some(frame)
+    }
+}
+
 impl Drop for Raw {
     fn drop(&mut self) {
         // SAFETY: ours, and not used any more.

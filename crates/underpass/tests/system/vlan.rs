@@ -158,6 +158,9 @@ fn a_trunk_with_a_hundred_vlans() {
     transfer(&a.namespace, &r.namespace, "10.0.3.2").unwrap();
     transfer(&r.namespace, &a.namespace, "10.0.3.1").unwrap();
     ping(&a.namespace, "10.7.7.2", 5).unwrap();
+    // As long as the MTU allows; the tags come on top.
+    let full = a.namespace.outcome("ping -n -c 3 -i 0.02 -W 2 -M do -s 1472 10.7.7.2").unwrap();
+    assert!(full.output.contains(" 3 received"), "{}{}{}", full.output, a.log(), r.log());
 
     // A VLAN to another, by R.
     let mac = link(&r, "t1.200")["address"].as_str().unwrap().to_owned();
