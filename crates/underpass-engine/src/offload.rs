@@ -98,20 +98,21 @@ pub fn mend_strung(packet: &mut Packet) {
     }
 }
 
-/// Finishes the checksum that a packet was left with, if it was.
+/// Finishes the checksum that a packet was left with, if it was. `skb_checksum_help` writes 0xffff for 0 whatever the
+/// protocol, though for UDP alone 0 says that there is none.
 pub fn finish(packet: &mut Packet) {
     if let Some(offload) = packet.offload() {
-        finish_at(packet.bytes_mut(), offload.start, offload.field);
+        finish_at(packet.bytes_mut(), offload.start, offload.field, true);
     }
     packet.clear_offload();
 }
 
-/// Finishes the checksum of the header at `start`, whose field holds the sum of the pseudo header.
-fn finish_at(bytes: &mut [u8], start: usize, field: u16) {
+/// Finishes the checksum of the header at `start`, whose field holds the sum of the pseudo header. A sum of 0 may have to
+/// be 0xffff, which is the same to who adds up.
+fn finish_at(bytes: &mut [u8], start: usize, field: u16, never_zero: bool) {
     let Some(header) = bytes.get_mut(start..) else { return };
     let sum = Sum::new().add_bytes(header).checksum();
-    // A checksum of 0 would say that there is none: RFC 768.
-    let sum = if sum == 0 && field == UDP_FIELD { 0xffff } else { sum };
+    let sum = if sum == 0 && never_zero { 0xffff } else { sum };
     put(header, usize::from(field), sum);
 }
 
@@ -192,7 +193,9 @@ impl Cut {
     fn mend(&self, bytes: &mut [u8], last: bool) {
         let len = bytes.len();
         let inside = self.mend_upper(bytes, len, last);
-        finish_at(bytes, self.start, self.field());
+        // A checksum of 0 would say of UDP that there is none: RFC 768. In TCP `tcp_gso_segment` leaves it, where the device
+        // makes no checksums.
+        finish_at(bytes, self.start, self.field(), self.kind == SegmentKind::Udp);
         self.mend_outer(bytes, len, inside);
     }
 
