@@ -471,6 +471,12 @@ impl Counters {
         }
     }
 
+    /// Forgets what was dropped of a port's packets; called by the worker before another port gets the number.
+    pub fn forget_port(&self, port: PortId) {
+        let row = self.port_drops.row(port.0.into()).unwrap_or_default();
+        row.iter().for_each(|count| count.store(0, Relaxed));
+    }
+
     /// Says by which port the packets came in that are dropped from now on; [`PortId::NONE`]: by none.
     #[inline(always)]
     pub(crate) fn set_port(&self, port: PortId) {
@@ -535,6 +541,10 @@ mod tests {
         assert_eq!(counters.dropped(DropReason::NoRoute), 1111);
         assert_eq!(counters.port_drops(PortId(2)), [(DropReason::NoRoute, 10)]);
         assert_eq!(counters.port_drops(PortId(3)), []);
+        counters.forget_port(PortId(3));
+        counters.forget_port(PortId(2));
+        counters.reserve_port(PortId(2));
+        assert_eq!(counters.port_drops(PortId(2)), []);
     }
 
     #[test]

@@ -478,7 +478,7 @@ impl Attachments {
 
     fn close(&mut self, port: PortId, workers: &[Handle]) {
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-        self.ports.remove(&port.0);
+        self.release(port, workers);
     }
 
     /// The port may be another one's.

@@ -344,6 +344,7 @@ impl Running {
             }
             Order::Forget(id) => {
                 self.closed.remove(&id);
+                self.counters.forget_port(id);
             }
             Order::Snapshot(to) => {
                 // Who asked may have lost patience.

@@ -271,3 +271,38 @@ fn an_idle_router_uses_under_one_percent() {
         router.stop().unwrap();
     }
 }
+
+/// What a device has dropped goes with it: the next one, which gets the number of its port, begins with nothing.
+#[test]
+fn a_new_device_has_dropped_nothing() {
+    let Some(_turn) = net::turn("a_new_device_has_dropped_nothing") else { return };
+    let (line, host) = (Line::new(), net::namespace("h3"));
+    let router = line.start(&["--fast-path", "off"]);
+    let add = |name: &str| {
+        testbed::join(&host, "e0", &line.router, name).unwrap();
+        line.router.run(&format!("ip link set {name} up; ip addr add 10.0.3.1/24 dev {name}")).unwrap();
+        host.run("ip link set e0 up; ip addr add 10.0.3.2/24 dev e0; ip route add default via 10.0.3.1")
+            .unwrap();
+    };
+    let drops = |name: &str| {
+        let port = stats(&line.router).ports.into_iter().find(|port| port.name == name);
+        port.map(|port| port.path_drops.into_values().sum::<u64>())
+    };
+    let wait = |name: &str| {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while drops(name).is_none() {
+            assert!(Instant::now() < deadline, "{}", router.log().unwrap());
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    add("x1");
+    wait("x1");
+    settle(&host, "10.0.2.2", Duration::from_secs(5)).unwrap();
+    host.outcome("ping -n -c 7 -i 0.02 -W 1 10.99.0.1").unwrap();
+    assert!(drops("x1").unwrap() >= 7);
+    line.router.run("ip link del x1").unwrap();
+    add("y1");
+    wait("y1");
+    assert_eq!(drops("y1"), Some(0));
+    router.stop().unwrap();
+}

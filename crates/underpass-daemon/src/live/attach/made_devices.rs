@@ -66,8 +66,7 @@ impl Attachments {
         for vrf in gone {
             let Some((index, port)) = self.hosts.remove(&vrf) else { continue };
             router.set_host_port(vrf, index, None);
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
+            self.close(port, workers);
         }
     }
 
@@ -83,8 +82,7 @@ impl Attachments {
             );
             self.hosts.remove(&0);
             router.set_host_port(0, index, None);
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.ports.remove(&port.0);
+            self.close(port, workers);
         }
         if let Err(error) = self.make_host(workers) {
             tracing::error!("{HOST}: {error}: it is tried again when a link changes");
@@ -134,8 +132,7 @@ impl Attachments {
             self.tunnels.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         for index in gone {
             let Some(port) = self.tunnels.remove(&index) else { continue };
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
+            self.close(port, workers);
         }
     }
 
@@ -162,8 +159,7 @@ impl Attachments {
             self.kernel_frames.forget_inside(index);
             router.set_kernel_port(index, None);
             for port in ports {
-                workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-                self.release(port, workers);
+                self.close(port, workers);
             }
         }
     }
@@ -178,8 +174,7 @@ impl Attachments {
         }
         let gone = self.dummies.extract_if(.., |index, _| router.link(*index).is_none());
         for (_, port) in gone.collect::<Vec<_>>() {
-            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.release(port, workers);
+            self.close(port, workers);
         }
     }
 
