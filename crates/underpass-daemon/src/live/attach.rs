@@ -87,8 +87,8 @@ pub struct Attachments {
     above: BTreeMap<u32, [PortId; 2]>,
     /// Ports of dummies, by interface index: nobody takes what leaves by them.
     dummies: BTreeMap<u32, PortId>,
-    /// Names of the devices that are in VRFs of the router's, by interface index.
-    slaves: BTreeMap<u32, String>,
+    /// Interface indexes of the devices that are in VRFs of the router's.
+    slaves: BTreeSet<u32>,
     /// Devices that workers are opening ports of, by interface index: each drops its end when it has.
     opening: BTreeMap<u32, Receiver<()>>,
     /// Ports in use.
@@ -119,7 +119,7 @@ impl Attachments {
             tunnels: BTreeMap::new(),
             above: BTreeMap::new(),
             dummies: BTreeMap::new(),
-            slaves: BTreeMap::new(),
+            slaves: BTreeSet::new(),
             opening: BTreeMap::new(),
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
@@ -348,7 +348,7 @@ impl Attachments {
         tracing::info!("{name}: attached with {}: {}", device.driver(), device.why());
         let shared = device.kernel_gets_all();
         if shared {
-            self.sysctls.stop_forwarding(name);
+            self.sysctls.stop_forwarding(index);
         }
         let port = self.resting.remove(&index).unwrap_or_else(|| self.free_port());
         let device = Arc::new(device);
@@ -391,7 +391,7 @@ impl Attachments {
         let _ = router.attach(index, None);
         router.ignore_advertised(index, false);
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-        self.sysctls.restore(device.name());
+        self.sysctls.restore(index);
         self.resting.insert(index, port);
     }
 

@@ -11,7 +11,11 @@ use std::{
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::lifecycle::{Left, Lock};
+use super::lifecycle::{Changed, Left, Lock};
+
+/// Sysctls of devices that the router changes.
+const FORWARDING: &str = "forwarding";
+const ACCEPT_LOCAL: &str = "accept_local";
 
 fn request(name: &str) -> io::Result<(OwnedFd, libc::ifreq)> {
     let control = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
@@ -88,6 +92,21 @@ fn set(path: String, value: &str) {
     }
 }
 
+/// The file of a sysctl of a device, by the name that the device has now; `None` if it is gone.
+fn file(device: u32, family: &str, name: &str) -> Option<PathBuf> {
+    let device = nix::net::if_::if_indextoname(device).ok()?;
+    Some(format!("/proc/sys/net/{family}/conf/{}/{name}", device.to_str().ok()?).into())
+}
+
+/// Puts a sysctl back; of a device that is gone there is nothing left. The file that was written.
+fn put_back(changed: &Changed) -> Option<PathBuf> {
+    let path = file(changed.device, &changed.family, &changed.name)?;
+    if let Err(error) = fs::write(&path, &changed.before) {
+        tracing::debug!("{}: {error}", path.display());
+    }
+    Some(path)
+}
+
 /// The sysctls of devices that the router has changed, and what they were before.
 pub struct Sysctls {
     lock: Lock,
@@ -97,10 +116,8 @@ pub struct Sysctls {
 impl Sysctls {
     /// Puts back what a daemon that was killed has left, and begins anew.
     pub fn new(mut lock: Lock) -> Self {
-        let left = lock.left();
-        for (path, value) in left.sysctls {
+        for path in lock.left().sysctls.iter().filter_map(put_back) {
             tracing::info!("{}: as it was before the router that was here", path.display());
-            let _ = fs::write(path, value);
         }
         let mut sysctls =
             Self { lock, left: Left { namespace: super::lifecycle::namespace_cookie(), ..Left::default() } };
@@ -109,20 +126,21 @@ impl Sysctls {
     }
 
     /// What is received by a device is not forwarded by the kernel any more, but by the router.
-    pub fn stop_forwarding(&mut self, device: &str) {
+    pub fn stop_forwarding(&mut self, device: u32) {
         for family in ["ipv4", "ipv6"] {
-            self.change(&format!("/proc/sys/net/{family}/conf/{device}/forwarding"), "0");
+            self.change(device, family, FORWARDING, "0");
         }
     }
 
     /// Gives a sysctl another value, for as long as the router is there.
-    fn change(&mut self, path: &str, value: &str) {
-        let path = PathBuf::from(path);
+    fn change(&mut self, device: u32, family: &str, name: &str, value: &str) {
+        let Some(path) = file(device, family, name) else { return };
         let Ok(before) = fs::read_to_string(&path) else { return };
         if before.trim() == value {
             return;
         }
-        self.left.sysctls.push((path.clone(), before));
+        let (family, name) = (family.to_owned(), name.to_owned());
+        self.left.sysctls.push(Changed { device, family, name, before });
         self.write_down();
         if let Err(error) = fs::write(&path, value) {
             tracing::warn!("{}: {error}", path.display());
@@ -169,18 +187,13 @@ impl Sysctls {
 
     /// A device in a VRF of the router's may be cabled to one in another. The kernel takes the addresses of both for its
     /// own, and would not answer ARP requests of the one at the other. What else comes in there is the workers'.
-    pub fn enslaved(&mut self, device: &str) {
-        self.change(&format!("/proc/sys/net/ipv4/conf/{device}/accept_local"), "1");
+    pub fn enslaved(&mut self, device: u32) {
+        self.change(device, "ipv4", ACCEPT_LOCAL, "1");
     }
 
     /// The device has left its VRF.
-    pub fn set_free(&mut self, device: &str) {
-        let path = PathBuf::from(format!("/proc/sys/net/ipv4/conf/{device}/accept_local"));
-        if let Some(at) = self.left.sysctls.iter().position(|(changed, _)| *changed == path) {
-            let (_, before) = self.left.sysctls.remove(at);
-            let _ = fs::write(path, before);
-            self.write_down();
-        }
+    pub fn set_free(&mut self, device: u32) {
+        self.undo(|changed| changed.device == device && changed.name == ACCEPT_LOCAL);
     }
 
     /// No packet of the kernel's own goes to the device of a return path.
@@ -189,27 +202,22 @@ impl Sysctls {
     }
 
     /// Puts back what was changed of a device when it was attached.
-    pub fn restore(&mut self, device: &str) {
-        let of_device = |path: &PathBuf| {
-            path.ends_with("forwarding")
-                && path.parent().and_then(|conf| conf.file_name()).is_some_and(|name| name == device)
-        };
-        let before = self.left.sysctls.len();
-        self.left.sysctls.retain(|(path, value)| {
-            if of_device(path) {
-                let _ = fs::write(path, value);
-            }
-            !of_device(path)
-        });
-        if self.left.sysctls.len() != before {
-            self.write_down();
-        }
+    pub fn restore(&mut self, device: u32) {
+        self.undo(|changed| changed.device == device && changed.name == FORWARDING);
     }
 
     /// Puts back everything.
     pub fn restore_all(&mut self) {
-        for (path, value) in std::mem::take(&mut self.left.sysctls) {
-            let _ = fs::write(path, value);
+        self.undo(|_| true);
+    }
+
+    fn undo(&mut self, which: impl Fn(&Changed) -> bool) {
+        let undone: Vec<Changed> = self.left.sysctls.extract_if(.., |changed| which(changed)).collect();
+        if undone.is_empty() {
+            return;
+        }
+        for changed in &undone {
+            put_back(changed);
         }
         self.write_down();
     }

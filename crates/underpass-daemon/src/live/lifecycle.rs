@@ -67,8 +67,21 @@ pub struct Lock {
 pub struct Left {
     /// Cookie of the network namespace: its inode number may have been another's before.
     pub namespace: u64,
-    /// Files of `/proc/sys` and what they held before.
-    pub sysctls: Vec<(PathBuf, String)>,
+    /// Sysctls of devices.
+    pub sysctls: Vec<Changed>,
+}
+
+/// A sysctl of a device that has another value now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The device's index, which it keeps when it is given another name.
+    pub device: u32,
+    /// `ipv4` or `ipv6`.
+    pub family: String,
+    /// The sysctl.
+    pub name: String,
+    /// What it held before.
+    pub before: String,
 }
 
 impl Lock {

@@ -278,3 +278,33 @@ fn rules_of_one_family_do_not_hold_those_of_the_other() {
     assert_eq!(rules(&router), "");
     router.stop();
 }
+
+/// What the router has changed of a device is put back by whatever name the device has then, and of no other device that has its
+/// old name: when it leaves its VRF, when the router ends, and by the next router when it is killed.
+#[test]
+fn a_renamed_device_gets_its_sysctls_back() {
+    let Some(_turn) = turn("a_renamed_device_gets_its_sysctls_back") else { return };
+    let shown = |router: &Node, name: &str| {
+        router.namespace.run(&format!("cat /proc/sys/net/ipv4/conf/{name}/accept_local")).unwrap()
+    };
+    for way in ["nomaster", "stop", "kill"] {
+        let mut router = Node::new("r");
+        router.namespace.run("ip link add ra type veth peer name rb").unwrap();
+        router.start(Kind::Underpass);
+        router.run("ip link add vr type vrf table 101; ip link set vr up; ip link set ra master vr");
+        assert_eq!(shown(&router, "ra").trim(), "1", "{way}");
+        router.run("ip link set ra name rx; ip link add ra type veth peer name rc");
+        router.run("sysctl -qw net.ipv4.conf.ra.accept_local=1; ip link show");
+        assert_eq!(shown(&router, "rx").trim(), "1", "{way}");
+        match way {
+            "nomaster" => drop(router.run("ip link set rx nomaster; ip link show")),
+            "stop" => router.router.take().unwrap().stop().unwrap(),
+            _ => {
+                router.router.take().unwrap().kill().unwrap();
+                router.start(Kind::Underpass);
+            }
+        }
+        assert_eq!((shown(&router, "rx").trim(), shown(&router, "ra").trim()), ("0", "1"), "{way}");
+        router.stop();
+    }
+}

@@ -1,6 +1,6 @@
 //! Devices that the router has made: those that stand for the host, those of tunnels, VLANs, bridges and VRFs, and dummies.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeSet, io};
 
 use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::buffer::PortId;
@@ -186,21 +186,13 @@ impl Attachments {
 
     /// Follows which devices are in VRFs of the router's.
     pub(super) fn update_slaves(&mut self, router: &Router) {
-        let slaves: BTreeMap<u32, String> = router
+        let slaves: BTreeSet<u32> = router
             .links()
             .filter(|link| link.master.is_some_and(|master| self.hosts.contains_key(&master)))
-            .map(|link| (link.index, link.name.clone()))
+            .map(|link| link.index)
             .collect();
-        for (index, name) in &self.slaves {
-            if !slaves.contains_key(index) {
-                self.sysctls.set_free(name);
-            }
-        }
-        for (index, name) in &slaves {
-            if !self.slaves.contains_key(index) {
-                self.sysctls.enslaved(name);
-            }
-        }
+        self.slaves.difference(&slaves).for_each(|index| self.sysctls.set_free(*index));
+        slaves.difference(&self.slaves).for_each(|index| self.sysctls.enslaved(*index));
         self.slaves = slaves;
     }
 }
