@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use underpass_daemon::kernel::Filters;
-use underpass_daemon::live;
+use underpass_daemon::launch;
+use underpass_daemon::live::{self, Stats};
+use underpass_daemon::query::answer;
 use underpass_daemon::testbed::{self, Namespace};
 use underpass_port::kernel_frames::KernelFrames;
 use underpass_port::live::{Device, Driver};
@@ -62,6 +64,8 @@ struct Report {
     features: Vec<Feature>,
     /// What the kernel of this namespace does to packets that a router would take past it.
     bypassed: Vec<Bypass>,
+    /// What the router of this namespace warns of, if one runs.
+    warnings: Vec<String>,
 }
 
 /// What the router has, and lines of shell that succeed where the kernel has it too.
@@ -107,6 +111,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             .map(|(what, lines)| anyhow::Ok(Feature { what, kernel: root.then(|| has(lines)).transpose()? }))
             .collect::<anyhow::Result<_>>()?,
         bypassed: bypassed(),
+        warnings: warnings().unwrap_or_default(),
     };
     let works = report.machine.iter().all(|finding| finding.works || !finding.needed);
     print(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { text(&report)? })?;
@@ -119,6 +124,12 @@ fn bypassed() -> Vec<Bypass> {
     let found = Filters::open().and_then(|mut filters| filters.look(&devices, false)).unwrap_or_default();
     let name = |device: Option<u32>| devices.get(&device?).cloned();
     found.into_iter().map(|found| Bypass { device: name(found.device), what: found.what }).collect()
+}
+
+/// What the router of this namespace warns of.
+fn warnings() -> anyhow::Result<Vec<String>> {
+    let told = answer(&launch::chosen_socket(None)?, "")?;
+    Ok(serde_json::from_str::<Stats>(&told)?.warnings)
 }
 
 /// Whether the kernel takes these lines, in a namespace of their own.
@@ -212,6 +223,12 @@ fn text(report: &Report) -> anyhow::Result<String> {
     }
     for Bypass { device, what } in &report.bypassed {
         writeln!(text, "  {:<20} {what}", device.as_deref().unwrap_or("all devices"))?;
+    }
+    if !report.warnings.is_empty() {
+        writeln!(text, "\n  the router that runs here warns:")?;
+    }
+    for warning in &report.warnings {
+        writeln!(text, "  {warning}")?;
     }
     Ok(text)
 }

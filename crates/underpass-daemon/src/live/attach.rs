@@ -17,7 +17,7 @@ use underpass_engine::{buffer::PortId, in_kernel::records::Leaving};
 use underpass_port::{
     fast::Taps,
     kernel_frames::KernelFrames,
-    live::{Device, LONGEST},
+    live::{AttachError, Device, LONGEST},
     promiscuous::Promiscuous,
 };
 
@@ -55,8 +55,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const HOST_MTU: u32 = 65535;
 /// How old what is known of drivers may be.
 const AGE: Duration = Duration::from_secs(1);
-/// A device that could not be attached is tried again when it changes.
-type Failed = BTreeSet<(u32, u32)>;
+/// How soon a device that could not be attached is tried again by itself.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A device that could not be attached. It is tried again when it changes, and after [`AGAIN`].
+struct Failure {
+    /// The flags that it had.
+    flags: u32,
+    /// Why, and what to do.
+    why: String,
+    tried: Instant,
+}
 
 /// Generations: of links, of local addresses, of ports of foo-over-UDP, of what looks at packets.
 type Seen = (u64, u64, u64, u64);
@@ -89,13 +98,14 @@ pub struct Attachments {
     dummies: BTreeMap<u32, PortId>,
     /// Interface indexes of the devices that are in VRFs of the router's.
     slaves: BTreeSet<u32>,
-    /// Devices that workers are opening ports of, by interface index: each drops its end when it has.
-    opening: BTreeMap<u32, Receiver<()>>,
+    /// Devices that workers are opening ports of, by interface index: each drops its end when it has, or says why it cannot.
+    opening: BTreeMap<u32, Receiver<AttachError>>,
     /// Ports in use.
     ports: BTreeSet<u16>,
     /// Ports of devices that were attached and may be again, by interface index: what they have counted goes on.
     resting: BTreeMap<u32, PortId>,
-    failed: Failed,
+    /// Devices that could not be attached, by interface index.
+    failed: BTreeMap<u32, Failure>,
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
     return_paths: ReturnPaths,
     /// The program that carries packets in the kernel, or why there is none.
@@ -123,7 +133,7 @@ impl Attachments {
             opening: BTreeMap::new(),
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
-            failed: Failed::new(),
+            failed: BTreeMap::new(),
             return_paths: ReturnPaths::default(),
             fast: FastPrograms::default(),
             looked: Instant::now(),
@@ -213,8 +223,11 @@ impl Attachments {
         for port in self.return_paths.idle(router) {
             self.close(port, workers);
         }
-        if self.seen == Some(seen) {
+        if self.seen == Some(seen) && !self.due().is_zero() {
             return;
+        }
+        if self.due().is_zero() {
+            self.look_again();
         }
         let links = self.seen.is_none_or(|(links, ..)| links != seen.0);
         if links || self.seen.is_none_or(|(_, _, ports, _)| ports != seen.2) {
@@ -245,6 +258,20 @@ impl Attachments {
         self.seen = Some(state(router));
     }
 
+    /// How long it is until a device is tried again that could not be attached.
+    pub fn due(&self) -> Duration {
+        let failed = self.failed.values();
+        failed.map(|failure| AGAIN.saturating_sub(failure.tried.elapsed())).min().unwrap_or(Duration::MAX)
+    }
+
+    /// The devices that are to be attached and cannot be, with the reason.
+    pub fn warnings(&self, router: &Router) -> Vec<String> {
+        let failed = self.failed.iter().filter_map(|(index, failure)| Some((router.link(*index)?, failure)));
+        failed
+            .map(|(link, failure)| format!("{} is left to the kernel: {}", link.name, failure.why))
+            .collect()
+    }
+
     /// Other devices than before are to be left to the kernel.
     pub fn look_again(&mut self) {
         self.seen = None;
@@ -259,35 +286,54 @@ impl Attachments {
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|port| self.release(port, workers));
-        self.failed.retain(|(index, _)| router.link(*index).is_some());
         let candidates: Vec<(u32, String, u32, u32)> = router
             .links()
             .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(link.index))
             .map(|link| (link.index, link.name.clone(), link.mtu, link.flags))
             .collect();
+        self.failed.retain(|index, _| candidates.iter().any(|(candidate, ..)| candidate == index));
         for (index, name, mtu, flags) in candidates {
             if watch.leaves(index) || !self.is_wanted(router, index, &name) {
                 self.detach(index, router, workers);
+                self.failed.remove(&index);
                 continue;
             }
             match self.attached.get(&index) {
                 // Large segments are told by the MTU.
                 Some(attached) if attached.mtu == mtu => continue,
                 Some(_) => self.detach(index, router, workers),
-                None if self.failed.contains(&(index, flags)) => continue,
+                None if self.failed.get(&index).is_some_and(|failure| failure.still(flags)) => continue,
                 None => {}
             }
-            match self.attach(index, &name, mtu, router, workers) {
-                Ok(()) => {}
-                // The kernel's message about that is still to be read.
-                Err(error) if device::is_gone(index, &name) => tracing::debug!("gone meanwhile: {error}"),
-                Err(error) => {
-                    tracing::error!("{error}");
-                    self.failed.insert((index, flags));
-                }
+            if let Err(error) = self.attach(index, &name, mtu, router, workers) {
+                self.leave(index, &name, router, &error);
             }
         }
-        self.take_frames(router);
+        self.take_frames(router, workers);
+    }
+
+    /// Leaves a device to the kernel that cannot be attached.
+    fn leave(&mut self, index: u32, name: &str, router: &Router, error: &anyhow::Error) {
+        if device::is_gone(index, name) {
+            // The kernel's message about that is still to be read.
+            tracing::debug!("gone meanwhile: {error}");
+            self.failed.remove(&index);
+            return;
+        }
+        let text = error.to_string();
+        let mut why = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).trim_end().to_owned();
+        if let Some(advice) = advice(error) {
+            why = format!("{why}: {advice}");
+        }
+        let line = format!("{name}: left to the kernel: {why}");
+        if self.failed.get(&index).is_some_and(|before| before.why == why) {
+            tracing::debug!("{line}");
+        } else {
+            let often = AGAIN.as_secs();
+            tracing::error!("{line}; it is tried again when the device changes, and every {often} seconds");
+        }
+        let flags = router.link(index).map_or(0, |link| link.flags);
+        self.failed.insert(index, Failure { flags, why, tried: Instant::now() });
     }
 
     /// Whether a link is a device of the kernel's that is to be attached, or would be without filters.
@@ -365,17 +411,33 @@ impl Attachments {
         self.attached.insert(index, Attached { device, port, mtu, promiscuous: None });
         router.set_shared(index, shared);
         variables::read(router, index, name);
-        router.attach(index, Some(port)).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         Ok(())
     }
 
-    /// Takes the frames of the devices that were just attached from the kernel, once the workers have ports of them: what
-    /// came before would be nobody's.
-    fn take_frames(&mut self, router: &Router) {
+    /// Sends by the devices that were just attached, and takes their frames from the kernel, once the workers have ports of
+    /// them: what came before would be nobody's. A device that a worker cannot open is left to the kernel.
+    fn take_frames(&mut self, router: &mut Router, workers: &[Handle]) {
         for (index, opening) in std::mem::take(&mut self.opening) {
-            if opening.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                tracing::warn!("interface {index}: a worker has not opened it yet, frames may be lost");
+            match opening.recv_timeout(PATIENCE) {
+                Ok(error) => {
+                    let name = error.device.clone();
+                    self.detach(index, router, workers);
+                    self.leave(index, &name, router, &error.into());
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::warn!("interface {index}: a worker has not opened it yet, frames may be lost");
+                }
+                Err(RecvTimeoutError::Disconnected) => {}
             }
+            let Some(Attached { device, port, .. }) = self.attached.get(&index) else { continue };
+            if let Err(error) = router.attach(index, Some(*port)) {
+                let name = device.name().to_owned();
+                self.detach(index, router, workers);
+                self.leave(index, &name, router, &anyhow::anyhow!("{error}"));
+                continue;
+            }
+            self.failed.remove(&index);
             self.kernel_frames.follow_device(router, index, self.return_paths.gives_all(index));
         }
     }
@@ -435,9 +497,9 @@ impl Attachments {
                 // Its program goes with it, before another takes its place.
                 drop(device);
                 if let Err(error) = self.attach(index, &name, mtu, router, workers) {
-                    tracing::error!("{error}");
+                    self.leave(index, &name, router, &error);
                 }
-                self.take_frames(router);
+                self.take_frames(router, workers);
                 continue;
             }
             let hooked = router.hooked(index);
@@ -492,6 +554,26 @@ impl Attachments {
         self.ports.insert(free);
         PortId(free)
     }
+}
+
+impl Failure {
+    /// Whether there is no reason yet to try again a device that has these flags.
+    fn still(&self, flags: u32) -> bool {
+        self.flags == flags && self.tried.elapsed() < AGAIN
+    }
+}
+
+/// What to do about a device that cannot be attached, if that is known.
+fn advice(error: &anyhow::Error) -> Option<&'static str> {
+    let AttachError { source, .. } = error.downcast_ref()?;
+    Some(match source.raw_os_error()? {
+        libc::EMFILE => "raise the limit of open files (LimitNOFILE=, ulimit -n)",
+        libc::ENFILE => "raise fs.file-max",
+        libc::ENOMEM | libc::ENOBUFS => {
+            "free memory, or raise the limit of locked memory (LimitMEMLOCK=, ulimit -l)"
+        }
+        _ => return None,
+    })
 }
 
 /// Why a device is not attached with AF_XDP as it is now: in generic mode that would take frames that come back to the kernel

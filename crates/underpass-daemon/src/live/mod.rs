@@ -501,7 +501,8 @@ impl Live {
             return TICK;
         }
         let stations = if self.router.keeps_stations() { STATIONS } else { Duration::MAX };
-        self.confirming.due().min(self.variables.due()).min(self.watch.due()).min(stations)
+        let attachments = self.attachments.due();
+        self.confirming.due().min(self.variables.due()).min(self.watch.due()).min(stations).min(attachments)
     }
 
     /// Does what follows from what the router knows now.

@@ -108,7 +108,7 @@ impl Live {
             sids: model::sids(&self.router),
             policies: model::policies(&self.router),
             mpls,
-            warnings: self.router.warnings(),
+            warnings: [self.attachments.warnings(&self.router), self.router.warnings()].concat(),
         }
     }
 

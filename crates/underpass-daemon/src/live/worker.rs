@@ -29,13 +29,12 @@ use underpass_engine::{
     worker::{Burst, Keeper, PacketSample, Unresolved, Worker, drop_log::Example},
 };
 use underpass_port::{
-    live::{Device, LivePort, Tally},
+    live::{AttachError, Device, LivePort, Tally},
     xdp::Memory,
 };
 
 use super::{
     descriptors::Descriptors,
-    device::is_gone,
     hop_limit::raise_hop_limit,
     port_poll::PortPoll,
     priority::{self, Stretch},
@@ -61,8 +60,8 @@ const HELD: usize = 2048;
 
 /// Orders of the control thread, which a worker carries out between bursts.
 pub enum Order {
-    /// Serve these queues of a device with this MTU as a port, and drop the sender then.
-    Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<()>),
+    /// Serve these queues of a device with this MTU as a port, and drop the sender then; or send why that cannot be.
+    Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<AttachError>),
     /// Serve this port of a device of the router's.
     Serve(PortId, Box<LivePort>, Sent),
     /// Send a snapshot of the counters.
@@ -321,13 +320,15 @@ impl Running {
     /// Carries out an order. Whether to go on.
     fn obey(&mut self, order: Order) -> bool {
         match order {
-            Order::Open(id, device, queues, mtu, _opened) => {
+            Order::Open(id, device, queues, mtu, opened) => {
                 match device.port(&queues, mtu, &self.memory, self.worker.pool()) {
                     Ok(port) => self.serve(id, Box::new(port)),
-                    Err(error) if is_gone(device.ifindex(), device.name()) => {
-                        tracing::debug!("gone meanwhile: {error}");
+                    Err(error) => {
+                        // Who asked may have lost patience.
+                        if let Err(unheard) = opened.send(error) {
+                            tracing::error!("{}", unheard.0);
+                        }
                     }
-                    Err(error) => tracing::error!("{error}"),
                 }
             }
             Order::Serve(id, port, sent) => {

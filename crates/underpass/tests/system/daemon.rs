@@ -272,6 +272,71 @@ fn an_idle_router_uses_under_one_percent() {
     }
 }
 
+/// Lets a process open so many descriptors more than it has.
+fn leave_descriptors(process: i32, more: usize) {
+    let taken: Vec<usize> = fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    let mut free = (0..).filter(|number| !taken.contains(number));
+    let most = free.nth(more).unwrap();
+    let done =
+        Command::new("prlimit").args([format!("--nofile={most}:"), format!("--pid={process}")]).status();
+    assert!(done.unwrap().success());
+}
+
+/// A device that a worker has no descriptors for is left to the kernel, which forwards there; the router says so, and attaches it
+/// when it has some.
+#[test]
+fn a_device_that_no_worker_can_open_is_the_kernels() {
+    let Some(_turn) = net::turn("a_device_that_no_worker_can_open_is_the_kernels") else { return };
+    let (line, third) = (Line::new(), net::namespace("h3"));
+    line.router.run("sysctl -qw net.ipv4.ip_forward=1").unwrap();
+    let router = line.start(&["--driver", "packet", "--fast-path", "off", "--workers", "1"]);
+    line.works();
+    let works = || {
+        let tell = |why: String| panic!("{why}\n{}", router.log().unwrap());
+        settle(&line.hosts[0], "10.0.3.2", Duration::from_secs(5)).unwrap_or_else(tell);
+        ping(&line.hosts[0], "10.0.3.2", 5).unwrap_or_else(tell);
+    };
+    // Until there are enough for the programs at the device, but not for the sockets.
+    for more in 3.. {
+        leave_descriptors(router.pid().as_raw(), more);
+        testbed::join(&third, "e0", &line.router, "v3").unwrap();
+        line.router.run("ip link set v3 up; ip addr add 10.0.3.1/24 dev v3").unwrap();
+        third
+            .run("ip link set e0 up; ip addr add 10.0.3.2/24 dev e0; ip route add default via 10.0.3.1")
+            .unwrap();
+        works();
+        let log = router.log().unwrap();
+        if log.contains("v3: left to the kernel: AF_PACKET socket: Too many open files") {
+            break;
+        }
+        assert!(log.contains("v3: left to the kernel: AF_PACKET: Too many open files") && more < 16, "{log}");
+        leave_descriptors(router.pid().as_raw(), 100);
+        line.router.run("ip link del v3").unwrap();
+    }
+    leave_descriptors(router.pid().as_raw(), 100);
+    let told = stats(&line.router);
+    let warned =
+        |stats: &Stats| stats.warnings.iter().any(|warning| warning.contains("v3 is left to the kernel"));
+    let attached = |stats: &Stats| stats.ports.iter().any(|port| port.name == "v3");
+    assert!(warned(&told) && !attached(&told), "{told:?}");
+    let doctor = line.router.outcome(&format!("{} doctor", program().display())).unwrap().output;
+    assert!(doctor.contains("v3 is left to the kernel"), "{doctor}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let told = stats(&line.router);
+        if attached(&told) && !warned(&told) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told:?}\n{}", router.log().unwrap());
+        thread::sleep(Duration::from_millis(200));
+    }
+    works();
+    router.stop().unwrap();
+}
+
 /// What a device has dropped goes with it: the next one, which gets the number of its port, begins with nothing.
 #[test]
 fn a_new_device_has_dropped_nothing() {
