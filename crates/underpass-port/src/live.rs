@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::in_kernel::records::{Leaving, OfDevice};
@@ -113,7 +113,7 @@ pub struct Device {
 
 enum Attached {
     Xdp {
-        sockets: Map,
+        sockets: Arc<Map>,
         _link: OwnedFd,
     },
     Packet {
@@ -428,7 +428,7 @@ enum Mode {
 fn attach_xdp(ifindex: u32, kernel_frames: &KernelFrames, mode: Mode) -> io::Result<Attached> {
     /// Queues that a device may have.
     const QUEUES: u32 = 1024;
-    let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
+    let sockets = Arc::new(Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?);
     let redirect = Sockets { map: &sockets, missing: XDP_PASS };
     let program = program::load(ProgramKind::Xdp, kernel_frames, Some(redirect))?;
     let link = sys::soon(|| bpf::link(&program, ifindex, Attach::Xdp, mode as u32))?;
@@ -470,13 +470,22 @@ impl LivePort {
         }
     }
 
-    /// Whether packets that were to be sent have not left yet, as the device was down: the next call of
-    /// [`LivePort::send`] tries again, also without packets.
+    /// Whether packets that were to be sent have not left yet, as the device was busy, or a socket is to be opened again, as
+    /// it was down: the next call of [`LivePort::send`] tries, also without packets.
     pub fn unsent(&mut self) -> bool {
         match self {
             Self::Xdp(port) => port.unsent(),
             Self::Packet(port) => port.unsent(),
             Self::Tun(_) | Self::ReturnPath(_) => false,
+        }
+    }
+
+    /// Whether [`LivePort::descriptors`] are others than when this was last asked: a socket was closed, and maybe opened
+    /// again, as the device was down.
+    pub fn take_changed(&mut self) -> bool {
+        match self {
+            Self::Xdp(port) => port.take_changed(),
+            Self::Packet(_) | Self::Tun(_) | Self::ReturnPath(_) => false,
         }
     }
 

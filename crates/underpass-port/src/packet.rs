@@ -380,6 +380,9 @@ impl PacketPort {
             }
         }
         self.flush(pool, &mut batch, batch_way);
+        if let Some(port) = self.plain.as_mut().filter(|port| port.is_away()) {
+            port.send(pool, std::iter::empty());
+        }
     }
 
     /// Whether a frame that is longer than one without tags is too long for who counts its outer tag, too: of the kernel's
@@ -422,7 +425,7 @@ impl PacketPort {
     /// Sends what has been gathered.
     fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, way: Socket) {
         match &mut self.plain {
-            Some(port) if way == Socket::Plain => port.send(pool, batch.drain(..)),
+            Some(port) if way == Socket::Plain && !port.is_away() => port.send(pool, batch.drain(..)),
             _ if way == Socket::Segment => self.send_batch(pool, batch, self.segments.as_raw_fd()),
             _ => self.send_batch(pool, batch, self.sender()),
         }

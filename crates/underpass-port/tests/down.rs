@@ -5,11 +5,14 @@
 
 mod lab;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use lab::{Namespace, Raw, port, segment_behind, veth};
-use underpass_engine::buffer::HEADROOM;
+use underpass_engine::buffer::{HEADROOM, Pool};
 use underpass_engine::worker::Burst;
 use underpass_port::kernel_frames::KernelFrames;
 use underpass_port::live::Driver;
@@ -23,44 +26,148 @@ fn frame(number: usize) -> Vec<u8> {
     frame
 }
 
-/// What a device that is down does not take leaves when it is up again, without a further packet, and every slot comes
-/// back.
+/// What a device that is down does not take is given up: it is counted once, its slots come back, and it does not leave when the
+/// device is up again. What comes then leaves and comes in as before.
 #[test]
-fn what_was_not_taken_leaves_later() {
-    if !lab::may("what_was_not_taken_leaves_later") {
+fn what_is_not_taken_is_given_up() {
+    if !lab::may("what_is_not_taken_is_given_up") {
         return;
     }
-    for driver in [Driver::Packet, Driver::XdpGeneric] {
+    for driver in [Driver::Packet, Driver::Xdp, Driver::XdpGeneric] {
         let (a, router) = (Namespace::new(), Namespace::new());
         veth((&a, "a0", "02:00:00:00:00:0a"), (&router, "r0", "02:00:00:00:00:0b"));
         let peer = Arc::new(a.run(|| Raw::open("a0")));
         router.run(move || {
             let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 4).unwrap();
+            let before = pool.available();
             let mut port = port("r0", driver, &KernelFrames::new(), &memory, &mut pool);
             let free = pool.available();
             assert!(!port.unsent(), "{driver:?}");
-            lab::ip("link set r0 down");
-            let packets: Vec<_> = (0..FRAMES)
-                .map(|number| {
+            let packets = |pool: &mut Pool, numbers: Range<usize>| -> Vec<_> {
+                let packet = |number| {
                     let mut packet = pool.take().unwrap();
                     packet.set(HEADROOM, &frame(number)).unwrap();
                     packet
-                })
-                .collect();
-            port.send(&mut pool, packets.into_iter());
-            assert!(port.unsent(), "{driver:?}: the device was down");
-            lab::ip("link set r0 up");
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while port.unsent() || pool.available() < free {
-                assert!(Instant::now() < deadline, "{driver:?}: {} slots of {free}", pool.available());
-                port.send(&mut pool, std::iter::empty());
-                std::thread::sleep(Duration::from_millis(10));
+                };
+                numbers.map(packet).collect()
+            };
+            lab::ip("link set r0 down");
+            for round in 1..=3 {
+                let lost = packets(&mut pool, 0..FRAMES);
+                port.send(&mut pool, lost.into_iter());
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while port.unsent() || pool.available() < free {
+                    assert!(Instant::now() < deadline, "{driver:?}: {} slots of {free}", pool.available());
+                    port.send(&mut pool, std::iter::empty());
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                (0..100).for_each(|_| port.send(&mut pool, std::iter::empty()));
+                assert_eq!(port.tally().send_errors, (round * FRAMES) as u64, "{driver:?}");
             }
+            lab::ip("link set r0 up");
+            let errors = port.tally().send_errors;
+            std::thread::sleep(Duration::from_millis(100));
+            (0..10).for_each(|_| port.send(&mut pool, std::iter::empty()));
+            let last = packets(&mut pool, FRAMES..FRAMES + 1);
+            port.send(&mut pool, last.into_iter());
             let ours = |frame: &Vec<u8>| frame[12..14] == [8, 0];
-            let came: Vec<_> = std::iter::from_fn(|| peer.receive()).filter(ours).take(FRAMES).collect();
-            assert!(came == (0..FRAMES).map(frame).collect::<Vec<_>>(), "{driver:?}: {} frames", came.len());
+            let came: Vec<_> = std::iter::from_fn(|| peer.receive()).filter(ours).collect();
+            assert!(came == [frame(FRAMES)], "{driver:?}: {} frames", came.len());
+            assert_eq!(port.tally().send_errors, errors, "{driver:?}");
+            let mut burst = Burst::new();
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while burst.is_empty() {
+                assert!(Instant::now() < deadline, "{driver:?}: nothing comes: {:?}", port.tally());
+                peer.send(&[&[2, 0, 0, 0, 0, 0xb], &frame(0)[6..]].concat());
+                std::thread::sleep(Duration::from_millis(10));
+                port.receive(&mut pool, &mut burst);
+            }
+            burst.drain(..).for_each(|packet| pool.give(packet));
+            port.close(&mut pool);
+            assert_eq!(pool.available(), before, "{driver:?}");
+        });
+    }
+}
+
+/// What the kernel drops as the other end of the device is down is counted, and nothing waits for that to come back.
+#[test]
+fn without_a_carrier_nothing_waits() {
+    const MANY: u64 = 20;
+    if !lab::may("without_a_carrier_nothing_waits") {
+        return;
+    }
+    for driver in [Driver::Packet, Driver::Xdp] {
+        let (a, router) = (Namespace::new(), Namespace::new());
+        veth((&a, "a0", "02:00:00:00:00:0a"), (&router, "r0", "02:00:00:00:00:0b"));
+        a.ip("link set a0 down");
+        router.run(move || {
+            let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 4).unwrap();
+            let mut port = port("r0", driver, &KernelFrames::new(), &memory, &mut pool);
+            for round in 1..=3 {
+                let packets: Vec<_> = std::iter::from_fn(|| pool.take()).take(MANY as usize).collect();
+                let packets = packets.into_iter().map(|mut packet| {
+                    packet.set(HEADROOM, &frame(0)).unwrap();
+                    packet
+                });
+                port.send(&mut pool, packets);
+                assert!(!port.unsent(), "{driver:?}");
+                assert_eq!(port.tally().send_errors, round * MANY, "{driver:?}");
+            }
             port.close(&mut pool);
         });
+    }
+}
+
+/// The device goes down while packets leave by it without a pause: what it has not taken is given up all the same.
+#[test]
+fn nothing_stale_leaves_after_a_flood() {
+    if !lab::may("nothing_stale_leaves_after_a_flood") {
+        return;
+    }
+    for driver in [Driver::Packet, Driver::Xdp] {
+        let (a, router) = (Namespace::new(), Namespace::new());
+        veth((&a, "a0", "02:00:00:00:00:0a"), (&router, "r0", "02:00:00:00:00:0b"));
+        let beside = router.beside();
+        let (stop, flooded) = (Arc::new(AtomicBool::new(false)), channel());
+        let (stopped, end) = (Arc::clone(&stop), channel::<()>());
+        let port = router.start(move || {
+            let (memory, mut pool) = underpass_port::xdp::Memory::new(8192, 4).unwrap();
+            let mut port = port("r0", driver, &KernelFrames::new(), &memory, &mut pool);
+            let mut sent = 0_u64;
+            flooded.0.send(()).unwrap();
+            while !stopped.load(Relaxed) {
+                let packets: Vec<_> = std::iter::from_fn(|| pool.take()).take(32).collect();
+                sent += packets.len() as u64;
+                let packets = packets.into_iter().map(|mut packet| {
+                    packet.set(HEADROOM, &frame(0)).unwrap();
+                    packet
+                });
+                port.send(&mut pool, packets);
+            }
+            flooded.0.send(()).unwrap();
+            // As a worker does while the device is down, and when it is up again.
+            while end.1.try_recv().is_err() {
+                port.send(&mut pool, std::iter::empty());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let errors = port.tally().send_errors;
+            assert!(errors > 0 && errors <= sent, "{driver:?}: {errors} of {sent}");
+            assert!(!port.unsent(), "{driver:?}");
+            port.close(&mut pool);
+        });
+        flooded.1.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        beside.ip("link set r0 down");
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Relaxed);
+        flooded.1.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let peer = a.run(|| Raw::open("a0"));
+        beside.ip("link set r0 up");
+        let came = std::iter::from_fn(|| peer.receive()).filter(|frame| frame[12..14] == [8, 0]).count();
+        end.0.send(()).unwrap();
+        port.recv().expect("the port failed");
+        assert_eq!(came, 0, "{driver:?}");
     }
 }
 

@@ -45,7 +45,7 @@ use crate::serve::Waker;
 /// How long a worker uses a reading of the wall clock.
 const CLOCK: Duration = Duration::from_millis(100);
 /// How often a worker that holds packets looks whether they have waited too long for a neighbour, and whether a device that
-/// was down is up.
+/// was busy or down takes some.
 const HELD_TICK: Duration = Duration::from_millis(200);
 /// A worker does not sleep if a packet is to leave sooner than this.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(2);
@@ -547,13 +547,16 @@ impl Running {
 
     /// Sleeps until a port has something, an order comes, or a packet that waits in a qdisc is to leave.
     fn sleep(&mut self) {
-        // Nobody says when a device that was down takes packets again: every turn tries.
+        // Nobody says when a device that was busy takes packets again, or when its queue can be opened again: every turn tries.
         let unsent = self.ports.iter_mut().any(|(_, port)| port.unsent());
         let held = (unsent || self.worker.held() > 0).then_some(HELD_TICK);
         let due = self.worker.deadline();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.nanos(Instant::now()))));
         if due.is_some_and(|due| due < SHORTEST_SLEEP) {
             return;
+        }
+        if self.ports.values_mut().any(|port| port.take_changed()) {
+            self.wait_for_ports();
         }
         self.worker.idle();
         count(&self.activity.sleeps);

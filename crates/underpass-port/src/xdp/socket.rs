@@ -3,7 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::iter::Peekable;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use underpass_engine::buffer::{Packet, Pool, SLOT};
 use underpass_engine::offload;
@@ -27,9 +31,23 @@ const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 /// Times that the kernel is asked to send on without having sent anything.
 const STALLS: u32 = 4;
 
+/// How soon a queue is opened again that could not be: the kernel lets go of it a moment after its socket is closed.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// A worker's share of a device that is attached with XDP.
 pub struct XdpPort {
+    ifindex: u32,
     queues: Vec<Queue>,
+    /// The queue that was closed, as what was in its ring must not leave any more.
+    away: Option<Away>,
+    /// The device took nothing when it was last tried.
+    down: bool,
+    /// A socket was closed or opened.
+    changed: bool,
+    /// Where the program finds the sockets, if the port receives.
+    sockets: Option<Arc<Map>>,
+    /// What the kernel has dropped before it reached sockets that are closed.
+    dropped_before: u64,
     /// The queue that is received from first, the next time.
     turn: usize,
     memory: Memory,
@@ -40,7 +58,21 @@ pub struct XdpPort {
     pub(crate) tally: Tally,
 }
 
+/// A queue that is to be opened again.
+struct Away {
+    number: u32,
+    /// Who has the slots that were in the rings.
+    holder: Holder,
+    /// Closes the socket. `None`: its slots are back.
+    closing: Option<JoinHandle<()>>,
+    /// When it was last tried.
+    tried: Option<Instant>,
+}
+
 struct Queue {
+    number: u32,
+    /// Packets that the kernel has dropped of those that it has not said to have taken.
+    dropped: u32,
     receive: Ring<libc::xdp_desc>,
     transmit: Ring<libc::xdp_desc>,
     fill: Ring<u64>,
@@ -69,38 +101,59 @@ impl XdpPort {
         queues: &[u32],
         memory: &Memory,
         pool: &mut Pool,
-        sockets: &Map,
+        sockets: &Arc<Map>,
         unsaid: bool,
         mtu: usize,
     ) -> io::Result<Self> {
-        let (memory, queues_wanted) = (memory.clone(), queues);
-        let (queues, tally) = (Vec::new(), Tally::default());
-        let mut port = Self { queues, turn: 0, memory, unsaid, mtu, tally };
-        for &queue in queues_wanted {
-            match sys::soon(|| Queue::open(ifindex, queue, &port.memory)) {
-                Ok(mut opened) => {
-                    opened.refill(&port.memory, pool);
-                    let fd = opened.socket.as_raw_fd();
-                    port.queues.push(opened);
-                    if let Err(error) = sockets.insert(&queue.to_ne_bytes(), &fd.to_ne_bytes()) {
-                        port.close(pool);
-                        return Err(error);
-                    }
-                }
-                Err(error) => {
-                    port.close(pool);
-                    return Err(error);
-                }
+        let mut port = Self::empty(ifindex, memory);
+        (port.sockets, port.unsaid, port.mtu) = (Some(Arc::clone(sockets)), unsaid, mtu);
+        for &queue in queues {
+            let opened = sys::soon(|| Queue::open(ifindex, queue, &port.memory));
+            if let Err(error) = opened.and_then(|queue| port.enter(queue, pool)) {
+                port.close(pool);
+                return Err(error);
             }
         }
         Ok(port)
     }
 
+    /// A port without queues.
+    fn empty(ifindex: u32, memory: &Memory) -> Self {
+        Self {
+            ifindex,
+            queues: Vec::new(),
+            away: None,
+            down: false,
+            changed: false,
+            sockets: None,
+            dropped_before: 0,
+            turn: 0,
+            memory: memory.clone(),
+            unsaid: false,
+            mtu: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Takes up a queue. If the port receives, the queue gets slots, and the program finds its socket.
+    fn enter(&mut self, mut queue: Queue, pool: &mut Pool) -> io::Result<()> {
+        let mut entered = Ok(());
+        if let Some(sockets) = &self.sockets {
+            queue.refill(&self.memory, pool);
+            entered = sockets.insert(&queue.number.to_ne_bytes(), &queue.socket.as_raw_fd().to_ne_bytes());
+        }
+        match entered {
+            Ok(()) => self.queues.push(queue),
+            Err(_) => queue.close(&self.memory, pool),
+        }
+        entered
+    }
+
     /// A port that only sends.
     pub(crate) fn sender(ifindex: u32, queue: u32, memory: &Memory) -> io::Result<Self> {
-        let queues = vec![Queue::open(ifindex, queue, memory)?];
-        let (memory, tally) = (memory.clone(), Tally::default());
-        Ok(Self { queues, turn: 0, memory, unsaid: false, mtu: 0, tally })
+        let mut port = Self::empty(ifindex, memory);
+        port.queues.push(Queue::open(ifindex, queue, memory)?);
+        Ok(port)
     }
 
     /// The descriptors that become readable when packets come.
@@ -125,6 +178,13 @@ impl XdpPort {
 
     /// Sends packets, and gives them to the pool when they are gone.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
+        if self.down || self.away.is_some() {
+            return self.send_again(pool, packets.peekable());
+        }
+        self.send_now(pool, packets);
+    }
+
+    fn send_now(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let Some(queue) = self.queues.first_mut() else {
             return packets.for_each(|packet| pool.give(packet));
         };
@@ -136,46 +196,99 @@ impl XdpPort {
                 queue.send(&self.memory, pool, packet, &mut self.tally);
             }
         }
-        queue.flush(&mut self.tally);
+        if !queue.flush(&mut self.tally) {
+            self.give_up(pool);
+        }
     }
 
-    /// Whether something that was to be sent is still here: the device was down, or busy. The next call of
-    /// [`XdpPort::send`] tries again, also without packets.
+    /// Gives up what a device does not take that is down: it must not leave when that is up again, maybe much later. The
+    /// kernel may have seen it in the ring, from which nobody can take it back then: the socket is closed, by a thread, as
+    /// that waits for all processors.
+    #[cold]
+    fn give_up(&mut self, pool: &mut Pool) {
+        let Some(mut queue) = (!self.queues.is_empty()).then(|| self.queues.remove(0)) else { return };
+        (self.down, self.changed) = (true, true);
+        self.tally.send_errors += u64::from(queue.transmit.pending().saturating_sub(queue.dropped));
+        self.dropped_before += queue.kernel_drops() + u64::from(queue.receive.available());
+        if let Partial::Some(packet) = std::mem::replace(&mut queue.partial, Partial::None) {
+            pool.give(packet);
+        }
+        self.memory.forget(queue.holder);
+        let (number, holder) = (queue.number, queue.holder);
+        // Without a thread it is closed here.
+        let closing = thread::Builder::new().name("close".to_owned()).spawn(move || drop(queue));
+        self.away = Some(Away { number, holder, closing: closing.ok(), tried: None });
+    }
+
+    /// Sends by a device that was down, if it is up again. An empty ring is asked first, so that nothing is in it that has
+    /// to be given up.
+    #[cold]
+    #[inline(never)]
+    fn send_again(&mut self, pool: &mut Pool, mut packets: Peekable<impl Iterator<Item = Packet>>) {
+        self.come_back(pool);
+        if packets.peek().is_none() {
+            return;
+        }
+        self.down = self.queues.first().is_none_or(|queue| queue.wake().is_err());
+        if !self.down {
+            return self.send_now(pool, packets);
+        }
+        for packet in packets {
+            self.tally.send_errors += 1;
+            pool.give(packet);
+        }
+    }
+
+    /// Opens the queue again that was closed, once the kernel has let go of it.
+    fn come_back(&mut self, pool: &mut Pool) {
+        let Some(away) = &mut self.away else { return };
+        if let Some(closing) = away.closing.take_if(|closing| closing.is_finished()) {
+            let _ = closing.join();
+        }
+        if away.closing.is_some() || away.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+            return;
+        }
+        if away.tried.replace(Instant::now()).is_none() {
+            self.memory.release(away.holder).for_each(|packet| pool.give(packet));
+        }
+        let opened = Queue::open(self.ifindex, away.number, &self.memory);
+        if opened.and_then(|queue| self.enter(queue, pool)).is_ok() {
+            (self.away, self.changed) = (None, true);
+        }
+    }
+
+    /// Whether the port has other descriptors than when this was last asked.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether the port has no queue to send by, as it was closed.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// Whether there is something to be done: what was to be sent is still here, as the device was busy, or a queue is to be
+    /// opened again. The next call of [`XdpPort::send`] does it, also without packets.
     pub(crate) fn unsent(&mut self) -> bool {
-        self.queues.first_mut().is_some_and(|queue| queue.transmit.pending() != 0)
+        self.is_away() || self.queues.first_mut().is_some_and(|queue| queue.transmit.pending() != 0)
     }
 
     /// Closes the sockets and gives all of their slots back.
     pub fn close(mut self, pool: &mut Pool) {
         for queue in std::mem::take(&mut self.queues) {
-            let Queue { holder, partial, .. } = queue;
-            self.memory.forget(holder);
-            if let Partial::Some(packet) = partial {
-                pool.give(packet);
+            queue.close(&self.memory, pool);
+        }
+        if let Some(Away { holder, closing, .. }) = self.away.take() {
+            if let Some(closing) = closing {
+                let _ = closing.join();
             }
-            drop((queue.receive, queue.transmit, queue.fill, queue.completion));
-            drop(queue.socket);
             self.memory.release(holder).for_each(|packet| pool.give(packet));
         }
     }
 
     /// What the kernel has dropped before it reached the port: no slot, no room in a ring, too long.
     pub(crate) fn kernel_drops(&self) -> u64 {
-        let drops = self.queues.iter().map(|queue| {
-            let none = libc::xdp_statistics {
-                rx_dropped: 0,
-                rx_invalid_descs: 0,
-                tx_invalid_descs: 0,
-                rx_ring_full: 0,
-                rx_fill_ring_empty_descs: 0,
-                tx_ring_empty_descs: 0,
-            };
-            let fd = queue.socket.as_raw_fd();
-            // `rx_fill_ring_empty_descs` counts attempts, each of which is in `rx_dropped` too.
-            sys::get_option(fd, libc::SOL_XDP, libc::XDP_STATISTICS, none)
-                .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
-        });
-        drops.sum()
+        self.dropped_before + self.queues.iter().map(Queue::kernel_drops).sum::<u64>()
     }
 }
 
@@ -217,7 +330,34 @@ impl Queue {
         let completion = Ring::map(fd, RING, &offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?;
         let holder = memory.bind(fd, address)?;
         let partial = Partial::None;
-        Ok(Self { receive, transmit, fill, completion, lent: 0, holder, partial, socket })
+        let (number, dropped, lent) = (queue, 0, 0);
+        Ok(Self { number, dropped, receive, transmit, fill, completion, lent, holder, partial, socket })
+    }
+
+    /// Closes the socket and gives all of its slots back.
+    fn close(mut self, memory: &Memory, pool: &mut Pool) {
+        let (holder, partial) = (self.holder, std::mem::replace(&mut self.partial, Partial::None));
+        memory.forget(holder);
+        if let Partial::Some(packet) = partial {
+            pool.give(packet);
+        }
+        drop(self);
+        memory.release(holder).for_each(|packet| pool.give(packet));
+    }
+
+    /// What the kernel has dropped before it reached the socket.
+    fn kernel_drops(&self) -> u64 {
+        let none = libc::xdp_statistics {
+            rx_dropped: 0,
+            rx_invalid_descs: 0,
+            tx_invalid_descs: 0,
+            rx_ring_full: 0,
+            rx_fill_ring_empty_descs: 0,
+            tx_ring_empty_descs: 0,
+        };
+        // `rx_fill_ring_empty_descs` counts attempts, each of which is in `rx_dropped` too.
+        sys::get_option(self.socket.as_raw_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, none)
+            .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
     }
 
     #[inline]
@@ -328,7 +468,8 @@ impl Queue {
     #[inline]
     fn send(&mut self, memory: &Memory, pool: &mut Pool, packet: Packet, tally: &mut Tally) {
         if self.transmit.room(1) == 0 {
-            self.flush(tally);
+            // What is refused is given up behind the last packet.
+            let _ = self.flush(tally);
             self.complete(memory, pool);
             if self.transmit.room(1) == 0 {
                 tally.queue_full += 1;
@@ -398,29 +539,40 @@ impl Queue {
         }
     }
 
-    /// Shows the kernel what is to be sent, and has it sent.
-    fn flush(&mut self, tally: &mut Tally) {
+    /// Shows the kernel what is to be sent, and has it sent. Whether the device may take what is left: not if it is down.
+    #[must_use]
+    fn flush(&mut self, tally: &mut Tally) -> bool {
         self.transmit.produce();
         let mut stalls = 0;
         let mut pending = self.transmit.pending();
         while pending != 0 && stalls < STALLS {
-            let fd = self.socket.as_raw_fd();
-            // SAFETY: no memory is passed.
-            let sent =
-                unsafe { libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
-            if sent < 0 {
-                match io::Error::last_os_error().raw_os_error() {
-                    // More than one call sends, or the device is busy.
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => {}
-                    _ => {
-                        tally.send_errors += 1;
-                        return;
-                    }
-                }
-            }
+            let done = self.wake();
             let left = self.transmit.pending();
-            stalls = if left < pending { 0 } else { stalls + 1 };
+            let taken = left < pending;
+            (stalls, self.dropped) = if taken { (0, 0) } else { (stalls + 1, self.dropped) };
             pending = left;
+            match done.map_err(|error| error.raw_os_error()) {
+                // More than one call sends, or the device is busy.
+                Ok(()) | Err(Some(libc::EAGAIN | libc::ENOBUFS)) => {}
+                // It has dropped one, as it has no carrier or its other end takes no more. Some kernels say only with the next
+                // calls that they have taken it.
+                Err(Some(libc::EBUSY)) if taken => tally.send_errors += 1,
+                Err(Some(libc::EBUSY)) if self.dropped < pending => {
+                    (stalls, self.dropped) = (0, self.dropped + 1);
+                    tally.send_errors += 1;
+                }
+                Err(Some(libc::EBUSY)) => {}
+                Err(_) => return false,
+            }
         }
+        true
+    }
+
+    /// Has the kernel send what is in the ring.
+    fn wake(&self) -> io::Result<()> {
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: no memory is passed.
+        let sent = unsafe { libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

@@ -371,3 +371,37 @@ fn a_new_device_has_dropped_nothing() {
     assert_eq!(drops("y1"), Some(0));
     router.stop().unwrap();
 }
+
+/// What is on its way to a device when that goes down is given up and counted once, whatever comes afterwards.
+#[test]
+fn a_device_that_goes_down_in_a_flood() {
+    let Some(_turn) = net::turn("a_device_that_goes_down_in_a_flood") else { return };
+    let line = Line::new();
+    for driver in ["packet", "xdp"] {
+        let router = line.start(&["--fast-path", "off", "--driver", driver, "--workers", "1"]);
+        line.works();
+        let errors = || {
+            let port = stats(&line.router).ports.into_iter().find(|port| port.name == "v2").unwrap();
+            port.drops.get("send-error").copied().unwrap_or_default()
+        };
+        let stream = net::Stream::start(&line.hosts[0], &line.hosts[1], [10, 0, 2, 2].into(), 4000, 5000);
+        thread::sleep(Duration::from_millis(300));
+        line.router.run("ip link set v2 down").unwrap();
+        thread::sleep(Duration::from_millis(500));
+        let before = errors();
+        thread::sleep(Duration::from_millis(500));
+        let after = errors();
+        let delivery = stream.end();
+        assert_eq!(before, after, "{driver}: {delivery:?}");
+        assert!(after <= delivery.lost(), "{driver}: {after}, {delivery:?}");
+        line.router.run("ip link set v2 up; ip addr add fd00:2::1/64 dev v2 nodad").unwrap();
+        line.works();
+        // What comes in there wakes the worker, as before.
+        thread::sleep(Duration::from_millis(500));
+        let outcome = line.hosts[1].outcome("ping -n -c 4 -i 0.3 -W 1 10.0.1.2").unwrap();
+        let times = outcome.output.split("time=").skip(1).filter_map(|rest| rest.split(' ').next());
+        let times: Vec<f64> = times.map(|time| time.parse().unwrap()).collect();
+        assert!(times.len() == 4 && times.iter().all(|time| *time < 100.0), "{driver}: {}", outcome.output);
+        router.stop().unwrap();
+    }
+}
