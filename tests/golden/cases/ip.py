@@ -1094,6 +1094,22 @@ Case(
         ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2, **TIMES))),
     ],
 )
+# The message quotes less than the packet, and whose its destination is rules decide.
+Case(
+    "ip/option-wrong-own",
+    "A wrong option in packets for addresses of the router's, short ones and long ones: the error comes from that address.",
+    BASE + ["ip rule add from 203.0.113.77 lookup 100", "ip -6 rule add from 2001:db8:77::1 lookup 100"],
+    [
+        (f"{to}, {n} bytes", ether(options(ip4(to), "4403050000000000") / udp(n)))
+        for to in ("192.0.2.1", "198.51.100.1")
+        for n in (8, 700, 1400)
+    ]
+    + [
+        (f"{to}, {n} bytes", ether(ip6(to, nh=0) / Raw(bytes([17, 0, 0x9E, 1, 0, 1, 1, 0])) / udp(n)))
+        for to in ("2001:db8:1::1", "2001:db8:2::1")
+        for n in (8, 1300, 1400)
+    ],
+)
 GROUPS = [("broadcast", "ff:ff:ff:ff:ff:ff"), ("group", "33:33:00:00:00:01"), ("the port", P0)]
 Case(
     "ip/option-in-group-frame",

@@ -112,6 +112,9 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     }
     // As it is before it becomes the message.
     path.drop_log.keep_packet(reason, path.counters.port(), meta);
+    // Whose the destination is rules may say, which look at the whole packet. Of what came in a frame for a group Linux does not ask.
+    let own = destination_of(meta.packet.bytes())
+        .filter(|destination| !meta.is(GROUP) && answers_for(view, meta, (reason, error), *destination));
     let echoes = sender.is_ipv4() && with_options;
     let (echoed, recorded) =
         if echoes { options_of(view, meta, (reason, error, argument)) } else { Default::default() };
@@ -126,9 +129,6 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         return Verdict::drop(DropReason::NoHeadroom);
     }
     let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
-    // Of what came in a frame for a group Linux does not ask whose the destination is.
-    let own = destination_of(meta.packet.bytes())
-        .filter(|destination| !meta.is(GROUP) && answers_for(view, meta, (reason, error), *destination));
     let (kind, code, built) = match sender {
         IpAddr::V6(sender) => {
             let (kind, code, argument) = error.v6(argument);
