@@ -392,9 +392,14 @@ impl PacketPort {
     fn needs_its_tag_beside(&self, packet: &Packet, way: Socket) -> bool {
         way != Socket::Segment
             && outer_tag(packet.bytes()).is_some_and(|[ethertype, _]| {
-                let admitted = way == Socket::Plain || ethertype == ethernet::VLAN;
+                let admitted = way == Socket::Plain && self.has_xdp() || ethertype == ethernet::VLAN;
                 !admitted || packet.len() > self.longest + TAG
             })
+    }
+
+    /// Whether plain packets leave by AF_XDP.
+    fn has_xdp(&self) -> bool {
+        self.plain.as_ref().is_some_and(|port| !port.is_away())
     }
 
     /// Sends a frame with its outer tag beside it. A packet that is left has to be sent as it is: nothing can put the tag
@@ -406,7 +411,7 @@ impl PacketPort {
         let Some(outer) = outer_tag(packet.bytes()).filter(|_| self.tunnels && packet.len() <= admitted)
         else {
             // Of AF_XDP, nobody asks for the length.
-            if self.plain.is_some() && !packet.is_large() {
+            if self.has_xdp() && !packet.is_large() {
                 offload::finish(&mut packet);
             }
             return Some(packet);
@@ -490,10 +495,15 @@ impl PacketPort {
             return pool.give(packet);
         };
         while let Some(part) = cut.next(&packet, pool) {
-            let Ok(part) = part else {
+            let Ok(mut part) = part else {
                 self.tally.no_buffer += 1;
                 break;
             };
+            if part.len() > self.longest && self.needs_its_tag_beside(&part, Socket::Told) {
+                self.send_batch(pool, batch, self.sender());
+                let Some(left) = self.send_beside(pool, part) else { continue };
+                part = left;
+            }
             if batch.is_full() {
                 self.send_batch(pool, batch, self.sender());
             }

@@ -63,9 +63,9 @@ struct Away {
     number: u32,
     /// Who has the slots that were in the rings.
     holder: Holder,
-    /// Closes the socket. `None`: its slots are back.
+    /// Closes the socket. `None`: it is closed.
     closing: Option<JoinHandle<()>>,
-    /// When it was last tried.
+    /// When it was last tried, and its slots were back at the latest.
     tried: Option<Instant>,
 }
 
@@ -229,7 +229,8 @@ impl XdpPort {
         if packets.peek().is_none() {
             return;
         }
-        self.down = self.queues.first().is_none_or(|queue| queue.wake().is_err());
+        // By another queue of the port packets of a flow would overtake each other.
+        self.down = self.away.is_some() || self.queues.first().is_none_or(|queue| queue.wake().is_err());
         if !self.down {
             return self.send_now(pool, packets);
         }
@@ -553,7 +554,7 @@ impl Queue {
             pending = left;
             match done.map_err(|error| error.raw_os_error()) {
                 // More than one call sends, or the device is busy.
-                Ok(()) | Err(Some(libc::EAGAIN | libc::ENOBUFS)) => {}
+                Ok(()) | Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {}
                 // It has dropped one, as it has no carrier or its other end takes no more. Some kernels say only with the next
                 // calls that they have taken it.
                 Err(Some(libc::EBUSY)) if taken => tally.send_errors += 1,
