@@ -55,16 +55,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const HOST_MTU: u32 = 65535;
 /// How old what is known of drivers may be.
 const AGE: Duration = Duration::from_secs(1);
-/// How soon a device that could not be attached is tried again by itself.
+/// How soon a device that could not be attached is tried again by itself, and how often that is doubled: each try takes workers
+/// from their packets.
 const AGAIN: Duration = Duration::from_secs(10);
+const DOUBLED: u32 = 5;
 
-/// A device that could not be attached. It is tried again when it changes, and after [`AGAIN`].
+/// A device that could not be attached. It is tried again when it changes, and after a while.
 struct Failure {
     /// The flags that it had.
     flags: u32,
     /// Why, and what to do.
     why: String,
     tried: Instant,
+    /// How often in a row it was tried before.
+    before: u32,
 }
 
 /// Generations: of links, of local addresses, of ports of foo-over-UDP, of what looks at packets.
@@ -261,7 +265,10 @@ impl Attachments {
     /// How long it is until a device is tried again that could not be attached.
     pub fn due(&self) -> Duration {
         let failed = self.failed.values();
-        failed.map(|failure| AGAIN.saturating_sub(failure.tried.elapsed())).min().unwrap_or(Duration::MAX)
+        failed
+            .map(|failure| failure.patience().saturating_sub(failure.tried.elapsed()))
+            .min()
+            .unwrap_or(Duration::MAX)
     }
 
     /// The devices that are to be attached and cannot be, with the reason.
@@ -329,11 +336,12 @@ impl Attachments {
         if self.failed.get(&index).is_some_and(|before| before.why == why) {
             tracing::debug!("{line}");
         } else {
-            let often = AGAIN.as_secs();
-            tracing::error!("{line}; it is tried again when the device changes, and every {often} seconds");
+            tracing::error!("{line}; it is tried again when the device changes, and from time to time");
         }
         let flags = router.link(index).map_or(0, |link| link.flags);
-        self.failed.insert(index, Failure { flags, why, tried: Instant::now() });
+        let earlier = self.failed.get(&index).filter(|failure| failure.flags == flags);
+        let before = earlier.map_or(0, |failure| failure.before + 1);
+        self.failed.insert(index, Failure { flags, why, tried: Instant::now(), before });
     }
 
     /// Whether a link is a device of the kernel's that is to be attached, or would be without filters.
@@ -559,7 +567,12 @@ impl Attachments {
 impl Failure {
     /// Whether there is no reason yet to try again a device that has these flags.
     fn still(&self, flags: u32) -> bool {
-        self.flags == flags && self.tried.elapsed() < AGAIN
+        self.flags == flags && self.tried.elapsed() < self.patience()
+    }
+
+    /// How long it is left alone.
+    fn patience(&self) -> Duration {
+        AGAIN * 2_u32.pow(self.before.min(DOUBLED))
     }
 }
 
