@@ -179,8 +179,9 @@ pub(crate) fn write_route(router: &Router, reply: &mut Reply<'_>, key: Place, id
         // Linux: `rt6_fill_node_nexthop`.
         listed = family == Family::V6 && router.routes.objects.is_group(id);
     }
+    let is_local = matches!(info.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
     let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_of(router, info).into_owned()).collect();
-    fixed.flags |= write_ways(router, reply, family, (&hops, listed), info.kind == libc::RTN_LOCAL);
+    fixed.flags |= write_ways(router, reply, family, (&hops, listed), is_local);
     if family == Family::V6 {
         write_tail6(reply, info, 0);
     }

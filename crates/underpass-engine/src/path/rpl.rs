@@ -17,7 +17,7 @@ use crate::tables::Rpl;
 use crate::trace::{Event, Trace};
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::gap::open_gap_fast;
-use crate::worker::metadata::PacketMeta;
+use crate::worker::metadata::{GROUP, NOT_FORWARDED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -61,6 +61,9 @@ pub(crate) fn headend<T: Trace>(
 
 /// The length of the header that is inserted.
 fn insert(meta: &mut PacketMeta, route: &Rpl) -> Result<usize, PacketError> {
+    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
+        return Err(DropReason::ForwardingOff.into());
+    }
     // Its hop limit is looked at where it leaves, when there is a way on.
     let inherited = srv6::inherited(meta.packet.bytes(), true)?;
     let IpAddr::V6(first) = route.via.address else { return Err(DropReason::UpperLayerUnexpected.into()) };

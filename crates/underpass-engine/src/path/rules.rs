@@ -328,7 +328,7 @@ fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
 }
 
 /// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
-/// for a route as for packets that come in, for what the router itself sends the tables of the route.
+/// for a route as for packets that come in, `seg6_output` and `rpl_output` as for what the router itself sends.
 pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -> Verdict {
     let lookup = lookup_of(view, meta, via);
     match via.address {

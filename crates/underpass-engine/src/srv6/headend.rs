@@ -21,7 +21,9 @@ use crate::trace::{Event, Trace};
 use crate::worker::env::Env;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::gap::open_gap_fast;
-use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LED_INTO_VRF, PacketMeta, SWITCHED, TUNNELLED};
+use crate::worker::metadata::{
+    BEHIND_LABEL, GENERATED, GROUP, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED,
+};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
@@ -188,6 +190,9 @@ pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, Pac
 
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
 fn encapsulate(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
+        return Err(PacketError::silent(DropReason::ForwardingOff));
+    }
     let mut inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
     let forwarded = meta.is(LED_INTO_VRF) || meta.extra.traced;
     if forwarded && !meta.is(GENERATED | TUNNELLED | SWITCHED) {
@@ -317,6 +322,9 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
 /// segment.
 fn insert(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
+        return Err(PacketError::silent(DropReason::ForwardingOff));
+    }
     // Its hop limit is looked at where it leaves, when there is a way on, and whether it may be forwarded.
     if inherited(meta.packet.bytes(), true)?.next_header != protocol::IPV6 {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));

@@ -510,6 +510,9 @@ fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: N
     }
     // What is behind a label that has led to `lo` comes in by that, as what the router itself sends.
     let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL));
+    if link.is_none() && !meta.is(BEHIND_LABEL) {
+        return next;
+    }
     let by = |lookup| link.map_or_else(|| view.own_lookup(lookup), |link| link.lookup);
     // An IPv4 packet that was inside comes from the device of the VRF, as the IPv6 packet around it did.
     let by4 = |lookup| {

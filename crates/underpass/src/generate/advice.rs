@@ -193,7 +193,9 @@ pub fn at_port(reason: &str) -> &'static str {
         "malformed" => "Report it, with the driver of the device (`ethtool -i DEV`).",
         "queue-full" => advice(DropReason::TransmitFull),
         "too-long" => "Raise the MTU of the device, or lower that of what sends by it.",
-        "send-error" => "The log of the router has the error; the device may be going down.",
+        "send-error" => {
+            "The device is down or has no carrier, or its other end takes no more: `ip -s link show DEV`."
+        }
         _ => {
             "The worker is too slow or has no processor: more `--workers`, fewer other programs there, or the fast path."
         }
