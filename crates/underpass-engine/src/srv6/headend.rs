@@ -128,6 +128,10 @@ pub(crate) fn headend<T: Trace>(
     policy: &Headend,
     trace: &mut T,
 ) -> Verdict {
+    // Of what came in a frame for a group it is asked where it leaves, when there is a way on.
+    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
+        return Verdict::drop(DropReason::ForwardingOff);
+    }
     let keys = view.tables.hmac_keys(view.guard);
     let (name, done) = match policy.mode {
         HeadendMode::Encap => ("H.Encaps", encapsulate(meta, policy)),
@@ -190,9 +194,6 @@ pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, Pac
 
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
 fn encapsulate(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
-    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
-        return Err(PacketError::silent(DropReason::ForwardingOff));
-    }
     let mut inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
     let forwarded = meta.is(LED_INTO_VRF) || meta.extra.traced;
     if forwarded && !meta.is(GENERATED | TUNNELLED | SWITCHED) {
@@ -322,9 +323,6 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
 /// segment.
 fn insert(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
-    if meta.is(NOT_FORWARDED) && !meta.is(GROUP) {
-        return Err(PacketError::silent(DropReason::ForwardingOff));
-    }
     // Its hop limit is looked at where it leaves, when there is a way on, and whether it may be forwarded.
     if inherited(meta.packet.bytes(), true)?.next_header != protocol::IPV6 {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));

@@ -37,6 +37,29 @@ fn end_advances_to_the_next_segment() {
     lab.assert_accounted();
 }
 
+/// A link that does not forward gives no headers to what comes in by it, and nobody hears of that: not of a hop limit either.
+#[test]
+fn without_forwarding_nothing_gets_headers() {
+    let mut lab = Lab::new();
+    lab.all_behaviours();
+    let link = Link { forward4: false, forward6: false, ..lab.link(0) };
+    lab.writer.set_link(lab.links[0], link);
+    let mut frames = Vec::new();
+    for policy in 0..3 {
+        for hop_limit in [1, 40] {
+            let to = format!("2001:db8:e{policy}::7");
+            let mut packet = ip6("fd00:0::2", &to, protocol::UDP, &udp(8));
+            packet[7] = hop_limit;
+            frames.push(frame(ethernet::IPV6, &packet));
+        }
+        let packet = ip4([10, 0, 0, 2], [10, 200 + policy, 0, 7], protocol::UDP, &udp(8));
+        frames.push(frame(ethernet::IPV4, &packet));
+    }
+    assert_eq!(lab.send(&frames), []);
+    assert_eq!(lab.drops(), [("forwarding-off", frames.len() as u64)]);
+    lab.assert_accounted();
+}
+
 /// As in Linux, the next segment is looked up where packets are that come in by the same link. The fast path does so too.
 #[test]
 fn end_goes_by_the_incoming_link() {
