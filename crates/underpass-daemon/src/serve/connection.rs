@@ -37,6 +37,8 @@ pub enum Gone {
 #[derive(Debug)]
 pub struct Connection {
     control: OwnedFd,
+    /// Holds a place for the descriptor with which the program opens it: others may have taken the last one by then.
+    reserved: Option<OwnedFd>,
     token: u64,
     session: Option<Session>,
     /// The variable that this is the file of, once it is opened for writing.
@@ -45,8 +47,8 @@ pub struct Connection {
 
 impl Connection {
     /// A program that has just connected.
-    pub fn new(control: OwnedFd, token: u64) -> Self {
-        Self { control, token, session: None, variable: None }
+    pub fn new(control: OwnedFd, reserved: Option<OwnedFd>, token: u64) -> Self {
+        Self { control, reserved, token, session: None, variable: None }
     }
 
     /// Bytes that wait for the program.
@@ -76,6 +78,7 @@ impl Connection {
         port_ids: &mut PortIds,
     ) -> Result<(), Gone> {
         let mut bytes = [0; sysctl::TEXT + 1];
+        drop(self.reserved.take());
         let (length, mut descriptors) = match descriptor::receive(&self.control, &mut bytes) {
             Ok((0, _)) => return Err(Gone::Closed),
             Ok(received) => received,

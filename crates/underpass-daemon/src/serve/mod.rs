@@ -268,7 +268,7 @@ impl Server {
     /// Serves everybody, and first those who have waited.
     pub fn serve_all(&mut self) {
         for control in self.waiting.take().unwrap_or_default() {
-            self.take(control);
+            self.take(control, None);
         }
     }
 
@@ -328,13 +328,20 @@ impl Server {
     fn accept(&mut self) {
         let open = |server: &Self| server.connections.len() + server.waiting.as_ref().map_or(0, Vec::len);
         let next = |server: &Self| match open(server) < server.most {
-            true => descriptor::accept(&server.listener),
+            true => {
+                let reserved = server.listener.try_clone().map_err(|error| match error.raw_os_error() {
+                    Some(errno) => Errno::from_raw(errno),
+                    None => Errno::EMFILE,
+                })?;
+                Ok((descriptor::accept(&server.listener)?, reserved))
+            }
             false => Err(Errno::EMFILE),
         };
-        let accepted = limits::accept_all(self, next, |server, control| match &mut server.waiting {
-            Some(waiting) if !descendants::is_own(&control) => waiting.push(control),
-            _ => server.take(control),
-        });
+        let accepted =
+            limits::accept_all(self, next, |server, (control, reserved)| match &mut server.waiting {
+                Some(waiting) if !descendants::is_own(&control) => waiting.push(control),
+                _ => server.take(control, Some(reserved)),
+            });
         if let Err(errno) = accepted {
             let open = open(self);
             let why = format_args!("{open} netlink sockets are open, another one waits: {errno}");
@@ -342,11 +349,11 @@ impl Server {
         }
     }
 
-    fn take(&mut self, control: OwnedFd) {
+    fn take(&mut self, control: OwnedFd, reserved: Option<OwnedFd>) {
         let token = self.next_token;
         if self.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
             self.next_token += TOKENS;
-            self.connections.insert(token, Connection::new(control, token));
+            self.connections.insert(token, Connection::new(control, reserved, token));
         }
     }
 
