@@ -14,6 +14,7 @@
 //! allocates, and no input makes it panic.
 
 pub mod arp;
+pub mod bpdu;
 pub mod checksum;
 pub mod ethernet;
 pub mod geneve;

@@ -10,6 +10,13 @@ fn seed(name: &str) -> Vec<u8> {
     hex(match name {
         // `ARP(op='who-has',hwsrc='02:00:00:00:00:01',psrc='192.0.2.1',pdst='192.0.2.2')`
         "arp" => "0001080006040001020000000001c0000201000000000000c0000202",
+        // `Dot3(dst='01:80:c2:00:00:00',src='02:00:00:00:00:01')/LLC(dsap=0x42,ssap=0x42,ctrl=3)/
+        // STP(bpdutype=0,bpduflags=0x81,rootid=0x1000,rootmac='02:00:00:00:00:09',pathcost=100,
+        // bridgeid=0x8000,bridgemac='02:00:00:00:00:01',portid=0x8001,age=1,maxage=20,hellotime=2,fwddelay=15)`
+        "bpdu" => {
+            "0180c200000002000000000100264242030000000081100002000000000900000064800002000000
+             000180010100140002000f00"
+        }
         // `Ether(dst='02:00:00:00:00:01',src='02:00:00:00:00:02')/Dot1AD(vlan=100,prio=5)/
         // Dot1Q(vlan=4094,id=1)/IP()`
         "checksum" | "ethernet" | "vlan" => {

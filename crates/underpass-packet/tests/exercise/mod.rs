@@ -6,6 +6,7 @@
 
 use underpass_packet::{
     IntoBytes, arp,
+    bpdu::Bpdu,
     checksum::{self, Sum},
     ethernet, geneve, gre, gue, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
@@ -17,8 +18,9 @@ use underpass_packet::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 20] = [
+pub const ALL: [(&str, Exercise); 21] = [
     ("arp", arp),
+    ("bpdu", bpdu),
     ("checksum", checksum),
     ("ethernet", ethernet),
     ("geneve", geneve),
@@ -512,6 +514,20 @@ pub fn geneve(bytes: &[u8]) -> bool {
     assert!((geneve::LEN..=geneve::MAX_LEN).contains(&read.len) && read.len % 4 == 0);
     // What is written has no options, and nothing reserved.
     assert_eq!(bytes[2..7], geneve::header(read.vni, read.protocol)[2..7]);
+    true
+}
+
+pub fn bpdu(bytes: &[u8]) -> bool {
+    let Ok(read) = Bpdu::parse(bytes) else { return false };
+    let Some([a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk() else { return false };
+    let (group, source) = ([*a, *b, *c, *d, *e, *f], [*g, *h, *i, *j, *k, *l]);
+    let mut written = read.frame(source, group);
+    // The length may count more, and other flags have no meaning.
+    written[12..14].copy_from_slice(&bytes[12..14]);
+    if let (Bpdu::Configuration(_), Some(flags)) = (read, written.get_mut(21)) {
+        *flags |= bytes[21] & 0x7e;
+    }
+    assert!(bytes.starts_with(&written));
     true
 }
 
