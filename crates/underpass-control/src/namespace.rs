@@ -50,6 +50,13 @@ pub trait Namespace: Send {
     /// `EEXIST` if there is one, and what else the kernel says.
     fn make(&mut self, name: &str, device: Device) -> Result<u32, RequestError>;
 
+    /// How many megabits a second a device of this name passes, if that is known.
+    fn speed(&self, name: &str) -> Option<u32>;
+
+    /// Has a program that keeps spanning trees begin to keep that of this bridge, or end it. Whether there is one that does.
+    /// Linux: `br_stp_call_user`.
+    fn keep_spanning_tree(&mut self, bridge: &str, starts: bool) -> bool;
+
     /// Removes a device that [`Namespace::make`] has made.
     fn remove(&mut self, index: u32);
 }

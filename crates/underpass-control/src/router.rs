@@ -19,6 +19,7 @@ use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::ioam::request::publish_ioam;
 use crate::link::bridge::options::{RTM_DELVLAN, RTM_GETVLAN, RTM_NEWVLAN};
+use crate::link::bridge::spanning::Trees;
 use crate::link::bridge::{self, fdb::request as fdb};
 use crate::link::change::{add_link, add_loopback};
 use crate::link::publish::{change_sink, free_port};
@@ -89,6 +90,7 @@ impl Router {
         let mut router = Self {
             links: Links::default(),
             stations: BTreeMap::new(),
+            trees: Trees::default(),
             addresses: Addresses::default(),
             neighbours: Neighbours::default(),
             routes: Routes::default(),

@@ -16,6 +16,7 @@ use crate::events::Events;
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
+use crate::link::bridge::spanning::Trees;
 use crate::link::bridge::stations::Stations;
 use crate::link::tunnel::Tunnels;
 use crate::link::{Link, LinkKind, Links};
@@ -34,6 +35,8 @@ pub struct Router {
     pub(crate) links: Links,
     /// The stations of bridges.
     pub(crate) stations: BTreeMap<u32, Stations>,
+    /// Their spanning trees.
+    pub(crate) trees: Trees,
     pub(crate) events: Events,
     pub(crate) addresses: Addresses,
     pub(crate) neighbours: Neighbours,

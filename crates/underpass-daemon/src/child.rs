@@ -14,6 +14,18 @@ use nix::{
     sys::signal::{SigSet, Signal},
 };
 
+/// Makes `command` take every signal, also those that the thread that starts it holds back.
+pub fn with_all_signals(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes one system call and touches no memory but its own.
+    unsafe {
+        command.pre_exec(take_all_signals);
+    }
+}
+
+fn take_all_signals() -> io::Result<()> {
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
 /// Makes `command` start in `namespace`, in a process group of its own; `end` is sent to it when the thread
 /// that starts it ends. It takes every signal, also those that the thread holds back.
 pub fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
@@ -23,7 +35,7 @@ pub fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
     unsafe {
         command.pre_exec(move || {
             setns(&*namespace, CloneFlags::CLONE_NEWNET)?;
-            SigSet::empty().thread_set_mask()?;
+            take_all_signals()?;
             match libc::prctl(libc::PR_SET_PDEATHSIG, end as libc::c_ulong) {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),

@@ -119,14 +119,31 @@ const RESTRICTED: u16 = 7;
 /// The groups that a bridge of service VLANs forwards: `BR_GROUPFWD_8021AD`.
 const PROVIDER_FORWARDS: u16 = 0xb801;
 
+/// Shortest and longest forward delay of a bridge with a spanning tree: `BR_MIN_FORWARD_DELAY`, `BR_MAX_FORWARD_DELAY`.
+const FORWARD_DELAYS: [u32; 2] = [2 * TICKS, 30 * TICKS];
+
+/// Who decides which ports of a bridge pass frames on, so that there is no loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SpanningTree {
+    /// Nobody: `BR_NO_STP`.
+    #[default]
+    Off,
+    /// The bridge, by IEEE 802.1D: `BR_KERNEL_STP`.
+    Own,
+    /// A program, which sets the states of ports: `BR_USER_STP`.
+    Program,
+}
+
 /// A bridge, but for its ports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bridge {
-    /// How long a port listens and learns, in hundredths of a second.
+    /// Who decides which ports pass frames on.
+    pub spanning_tree: SpanningTree,
+    /// How long a port listens, and how long it learns, in hundredths of a second: where the bridge is the root.
     pub forward_delay: u32,
-    /// The same unit: how often it would say hello.
+    /// The same unit: how often it says hello.
     pub hello_time: u32,
-    /// How long what it heard of other bridges would hold.
+    /// How long what it heard of other bridges holds.
     pub max_age: u32,
     /// After how long a station is forgotten.
     pub ageing_time: u32,
@@ -146,6 +163,7 @@ impl Default for Bridge {
     /// One as it is when it was just made: `br_dev_setup`.
     fn default() -> Self {
         Self {
+            spanning_tree: SpanningTree::Off,
             forward_delay: 15 * TICKS,
             hello_time: 2 * TICKS,
             max_age: 20 * TICKS,
@@ -166,6 +184,46 @@ pub struct Shown {
     pub id: [u8; 6],
     /// How many stations it has learned.
     pub learned: u32,
+    /// Where it is in its spanning tree, if it has one.
+    pub tree: Option<InTree>,
+}
+
+/// Where a bridge is in its spanning tree. Times are in hundredths of a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InTree {
+    /// The identifier of the root.
+    pub root: [u8; 8],
+    /// The number of the port that leads to it; 0: it is the root.
+    pub root_port: u16,
+    /// What the way to it costs.
+    pub root_path_cost: u32,
+    /// Whether stations may be elsewhere now, and whether it is the bridge that has seen it.
+    pub topology_change: [bool; 2],
+    /// How long its timers have left: hello, that for a notification, that of a change.
+    pub timers: [u64; 3],
+    /// The times that hold, which are those of the root: forward delay, hello time, highest age.
+    pub times: [u32; 3],
+    /// After how long a station is forgotten, where that is not what was set.
+    pub ageing_time: Option<u32>,
+}
+
+/// Where a port is in the spanning tree of its bridge. Times are in hundredths of a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortInTree {
+    /// The root, by what is sent at the port, and the bridge that sends it.
+    pub root: [u8; 8],
+    /// The bridge by which others on that network reach the root.
+    pub bridge: [u8; 8],
+    /// The port of that bridge.
+    pub port: u16,
+    /// What the way from there to the root costs.
+    pub cost: u32,
+    /// Whether the next configuration acknowledges a change.
+    pub acknowledges: bool,
+    /// Whether a configuration waits to be sent.
+    pub pending: bool,
+    /// How long its timers have left: that of what it heard, that of its state, that of what it sent.
+    pub timers: [u64; 3],
 }
 
 /// Whether `IFLA_INFO_DATA` can be that of a bridge. Linux: `br_validate`.
@@ -188,7 +246,7 @@ impl Bridge {
     /// Becomes what a request says; whether its stations are to be forgotten. Linux: `br_changelink`.
     ///
     /// # Errors
-    /// Those of Linux; `EOPNOTSUPP` for spanning trees, multicast snooping and statistics of VLANs.
+    /// Those of Linux; `EOPNOTSUPP` for multicast snooping and statistics of VLANs.
     pub fn change(&mut self, data: &Attribute<'_>) -> Result<bool, RequestError> {
         validate(data)?;
         let data: Attributes<'_, LAST> = data.parse_nested(&POLICY, Validate::Liberal)?;
@@ -198,14 +256,17 @@ impl Bridge {
             }
             _ => Ok(()),
         };
-        off(STP_STATE, "stp_state is not supported by this router")?;
         off(MCAST_SNOOPING, "mcast_snooping is not supported by this router: groups are flooded")?;
         off(MCAST_QUERIER, "mcast_querier is not supported by this router")?;
         off(MCAST_STATS_ENABLED, "mcast_stats_enabled is not supported by this router")?;
         off(VLAN_STATS_ENABLED, "vlan_stats_enabled is not supported by this router")?;
         off(VLAN_STATS_PER_PORT, "vlan_stats_per_port is not supported by this router")?;
-        if let Some(time) = data.get(FORWARD_DELAY) {
-            self.forward_delay = time.u32();
+        let [least, most] = FORWARD_DELAYS;
+        if let Some(time) = data.get(FORWARD_DELAY).map(|time| time.u32()) {
+            if self.spanning_tree != SpanningTree::Off && !(least..=most).contains(&time) {
+                return Err(RequestError::errno(ERANGE));
+            }
+            self.forward_delay = time;
         }
         let bounded = |kind: u16, least: u32, most: u32| match data.get(kind).map(|time| time.u32()) {
             Some(time) if time < least * TICKS || time > most * TICKS => Err(RequestError::errno(ERANGE)),
@@ -215,6 +276,15 @@ impl Bridge {
         self.max_age = bounded(MAX_AGE, 6, 40)?.unwrap_or(self.max_age);
         if let Some(time) = data.get(AGEING_TIME) {
             self.ageing_time = time.u32();
+        }
+        // Linux: `br_stp_start`. The caller knows whether a program decides.
+        match data.get(STP_STATE).map(|on| on.u32() != 0) {
+            Some(true) if self.spanning_tree == SpanningTree::Off => {
+                self.spanning_tree = SpanningTree::Own;
+                self.forward_delay = self.forward_delay.clamp(least, most);
+            }
+            Some(false) => self.spanning_tree = SpanningTree::Off,
+            _ => {}
         }
         if let Some(priority) = data.get(PRIORITY) {
             self.priority = priority.u16();
@@ -245,8 +315,13 @@ impl Bridge {
         self.group_fwd_mask | if self.is_provider() { PROVIDER_FORWARDS } else { 0 }
     }
 
-    /// Its identifier, which is that of the root of its tree: it knows no other bridge.
-    fn id(&self, address: [u8; 6]) -> [u8; 8] {
+    /// The group to which it sends what is for other bridges. Linux: `br_recalculate_group_addr`.
+    pub const fn group(&self) -> [u8; 6] {
+        [0x01, 0x80, 0xc2, 0, 0, if self.is_provider() { 8 } else { 0 }]
+    }
+
+    /// Its identifier with this address: IEEE 802.1D-1998, clause 9.2.5.
+    pub const fn id(&self, address: [u8; 6]) -> [u8; 8] {
         let ([a, b], [c, d, e, f, g, h]) = (self.priority.to_be_bytes(), address);
         [a, b, c, d, e, f, g, h]
     }
@@ -254,24 +329,33 @@ impl Bridge {
     /// Writes `IFLA_INFO_DATA`. Linux: `br_fill_info`.
     pub fn write(&self, reply: &mut Reply<'_>, shown: Shown) {
         let id = self.id(shown.id);
-        for timer in [HELLO_TIMER, TCN_TIMER, TOPOLOGY_CHANGE_TIMER, GC_TIMER] {
-            reply.u64_aligned(timer, 0, PAD);
+        let tree = shown.tree.unwrap_or(InTree {
+            root: id,
+            times: [self.forward_delay, self.hello_time, self.max_age],
+            ..InTree::default()
+        });
+        let [hello, notification, change] = tree.timers;
+        for (timer, left) in
+            [(HELLO_TIMER, hello), (TCN_TIMER, notification), (TOPOLOGY_CHANGE_TIMER, change), (GC_TIMER, 0)]
+        {
+            reply.u64_aligned(timer, left, PAD);
         }
-        reply.u32(FORWARD_DELAY, self.forward_delay);
-        reply.u32(HELLO_TIME, self.hello_time);
-        reply.u32(MAX_AGE, self.max_age);
-        reply.u32(AGEING_TIME, self.ageing_time);
-        reply.u32(STP_STATE, 0);
+        for (kind, time) in [FORWARD_DELAY, HELLO_TIME, MAX_AGE].into_iter().zip(tree.times) {
+            reply.u32(kind, time);
+        }
+        reply.u32(AGEING_TIME, tree.ageing_time.unwrap_or(self.ageing_time));
+        reply.u32(STP_STATE, self.spanning_tree as u32);
         reply.u16(PRIORITY, self.priority);
         reply.u8(VLAN_FILTERING, self.vlan_filtering.into());
         reply.u16(GROUP_FWD_MASK, self.group_fwd_mask);
         reply.attribute(BRIDGE_ID, &id);
-        reply.attribute(ROOT_ID, &id);
-        reply.u16(ROOT_PORT, 0);
-        reply.u32(ROOT_PATH_COST, 0);
-        reply.u8(TOPOLOGY_CHANGE, 0);
-        reply.u8(TOPOLOGY_CHANGE_DETECTED, 0);
-        reply.attribute(GROUP_ADDR, &[0x01, 0x80, 0xc2, 0, 0, if self.is_provider() { 8 } else { 0 }]);
+        reply.attribute(ROOT_ID, &tree.root);
+        reply.u16(ROOT_PORT, tree.root_port);
+        reply.u32(ROOT_PATH_COST, tree.root_path_cost);
+        let [changes, detected] = tree.topology_change;
+        reply.u8(TOPOLOGY_CHANGE, changes.into());
+        reply.u8(TOPOLOGY_CHANGE_DETECTED, detected.into());
+        reply.attribute(GROUP_ADDR, &self.group());
         // struct br_boolopt_multi: none of three is on.
         reply.attribute(MULTI_BOOLOPT, &[0_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat());
         reply.u32(FDB_N_LEARNED, shown.learned);
@@ -460,6 +544,8 @@ pub struct Port {
     pub priority: u16,
     /// Cost of the path by it, at least 1.
     pub cost: u32,
+    /// Whether a request has set that: `BR_ADMIN_COST`.
+    pub cost_is_set: bool,
     /// [`HAIRPIN`] and the others.
     pub switches: u16,
     /// The link-local groups whose frames it forwards, a bit each.
@@ -468,13 +554,27 @@ pub struct Port {
     pub number: u16,
 }
 
+/// Cost of the path by a link of so many megabits a second, which may not be known. Linux: `port_cost`.
+pub const fn path_cost(speed: Option<u32>) -> u32 {
+    match speed {
+        Some(100) => 19,
+        Some(1000) => 5,
+        Some(2500) => 4,
+        Some(5000) => 3,
+        Some(10_000) => 2,
+        Some(10_001..) => 1,
+        _ => 100,
+    }
+}
+
 impl Port {
     /// One as it is when it was just made: `new_nbp`.
     pub const fn new(number: u16) -> Self {
         Self {
             state: DISABLED,
             priority: 32,
-            cost: 100,
+            cost: path_cost(None),
+            cost_is_set: false,
             switches: LEARNS | FLOOD | MCAST_FLOOD | BCAST_FLOOD,
             group_fwd_mask: 0,
             number,
@@ -486,12 +586,22 @@ impl Port {
         self.switches & switch != 0
     }
 
+    /// Its identifier: IEEE 802.1D-1998, clause 9.2.7, with the priority of Linux, of six bits.
+    pub const fn id(&self) -> u16 {
+        self.priority << 10 | self.number & 0x03ff
+    }
+
     /// Becomes what a request says in `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`; `up`, `carrier`: whether
-    /// its link is up, and has one. Whether its stations are to be forgotten. Linux: `br_setport`.
+    /// its link is up, and has one; `tree`: that of its bridge. Whether its stations are to be forgotten. Linux: `br_setport`.
     ///
     /// # Errors
     /// Those of Linux; `EOPNOTSUPP` for what the router does not have.
-    pub fn change(&mut self, data: &Attribute<'_>, up: bool, carrier: bool) -> Result<bool, RequestError> {
+    pub fn change(
+        &mut self,
+        data: &Attribute<'_>,
+        (up, carrier): (bool, bool),
+        tree: SpanningTree,
+    ) -> Result<bool, RequestError> {
         let data: Attributes<'_, PORT_LAST> = data.parse_nested(&PORT_POLICY, Validate::Liberal)?;
         for (kind, text) in REFUSED {
             if let Some(on) = data.get(kind).filter(|on| on.u8() != 0) {
@@ -511,7 +621,7 @@ impl Port {
             if cost == 0 || cost > 65535 {
                 return Err(RequestError::errno(ERANGE));
             }
-            self.cost = cost;
+            (self.cost, self.cost_is_set) = (cost, true);
         }
         if let Some(priority) = data.get(PORT_PRIORITY).map(|priority| priority.u16()) {
             if priority > 63 {
@@ -524,6 +634,9 @@ impl Port {
                 return Err(RequestError::errno(EINVAL));
             }
             // Linux: `br_set_port_state`.
+            if tree == SpanningTree::Own {
+                return Err(RequestError::errno(libc::EBUSY));
+            }
             if !up || !carrier && state != DISABLED {
                 return Err(RequestError::errno(libc::ENETDOWN));
             }
@@ -539,10 +652,13 @@ impl Port {
         Ok(data.get(PORT_FLUSH).is_some())
     }
 
-    /// Writes what makes it a port of this bridge, whose identifier has this address. Linux: `br_port_fill_attrs`.
-    pub fn write(&self, reply: &mut Reply<'_>, bridge: &Bridge, address: [u8; 6]) {
-        let id = bridge.id(address);
-        let number = self.priority << 10 | self.number & 0x03ff;
+    /// Where it is in the tree of a bridge with this identifier that knows no other bridge.
+    pub fn alone(&self, bridge: [u8; 8]) -> PortInTree {
+        PortInTree { root: bridge, bridge, port: self.id(), ..PortInTree::default() }
+    }
+
+    /// Writes what makes it a port of a bridge. Linux: `br_port_fill_attrs`.
+    pub fn write(&self, reply: &mut Reply<'_>, tree: &PortInTree) {
         reply.u8(PORT_STATE, self.state);
         reply.u16(PORT_PRIORITY, self.priority);
         reply.u32(PORT_COST, self.cost);
@@ -552,19 +668,20 @@ impl Port {
         for (kind, _) in REFUSED {
             reply.u8(kind, 0);
         }
-        reply.attribute(PORT_ROOT_ID, &id);
-        reply.attribute(PORT_BRIDGE_ID, &id);
-        reply.u16(PORT_DESIGNATED_PORT, number);
-        reply.u16(PORT_DESIGNATED_COST, 0);
-        reply.u16(PORT_ID, number);
+        reply.attribute(PORT_ROOT_ID, &tree.root);
+        reply.attribute(PORT_BRIDGE_ID, &tree.bridge);
+        reply.u16(PORT_DESIGNATED_PORT, tree.port);
+        reply.u16(PORT_DESIGNATED_COST, tree.cost as u16);
+        reply.u16(PORT_ID, self.id());
         reply.u16(PORT_NO, self.number);
-        reply.u8(PORT_TOPOLOGY_CHANGE_ACK, 0);
-        reply.u8(PORT_CONFIG_PENDING, 0);
+        reply.u8(PORT_TOPOLOGY_CHANGE_ACK, tree.acknowledges.into());
+        reply.u8(PORT_CONFIG_PENDING, tree.pending.into());
         reply.u16(PORT_GROUP_FWD_MASK, self.group_fwd_mask);
         reply.u8(PORT_MRP_RING_OPEN, 0);
         reply.u8(PORT_MRP_IN_OPEN, 0);
-        for timer in [PORT_MESSAGE_AGE_TIMER, PORT_FORWARD_DELAY_TIMER, PORT_HOLD_TIMER] {
-            reply.u64_aligned(timer, 0, PORT_PAD);
+        let timers = [PORT_MESSAGE_AGE_TIMER, PORT_FORWARD_DELAY_TIMER, PORT_HOLD_TIMER];
+        for (timer, left) in timers.into_iter().zip(tree.timers) {
+            reply.u64_aligned(timer, left, PORT_PAD);
         }
         reply.u8(PORT_MULTICAST_ROUTER, 1);
         reply.u32(PORT_MCAST_EHT_HOSTS_LIMIT, 512);

@@ -3,6 +3,7 @@
 mod clsact;
 pub mod fast;
 pub mod kernel_frames;
+pub mod link_frames;
 pub mod live;
 pub mod memory;
 mod netlink;
@@ -17,4 +18,4 @@ mod vnet;
 pub mod xdp;
 
 pub use clsact::PRIORITY as FILTER_PRIORITY;
-pub use sys::{index_of, without_offloads};
+pub use sys::{index_of, speed_of, without_offloads};

@@ -609,12 +609,7 @@ fn fill(pool: &mut Pool, offload: [u8; vnet::LEN], frame: &[u8], tally: &mut Tal
 
 /// Binds a socket to a device and the frames of an EtherType; none, if that is 0.
 fn bind(fd: RawFd, ifindex: u32, protocol: u16) -> io::Result<()> {
-    // SAFETY: a C struct of integers, valid with all bytes zero.
-    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = ifindex.cast_signed();
-    sys::bind(fd, &address)
+    sys::bind(fd, &sys::link_address(ifindex, protocol))
 }
 
 /// A socket that only sends: through the kernel's queues and past the hook where [`tunnel`]'s program is attached, unless it

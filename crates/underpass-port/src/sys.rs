@@ -59,6 +59,36 @@ pub(crate) fn bind<T>(fd: RawFd, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd, (&raw const *address).cast(), len) }).map(drop)
 }
 
+/// The address of a device, and of the frames of an EtherType there: packet(7).
+pub(crate) fn link_address(ifindex: u32, protocol: u16) -> libc::sockaddr_ll {
+    // SAFETY: a C struct of integers, valid with all bytes zero.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex.cast_signed();
+    address
+}
+
+/// recvfrom(2) of a socket of devices: how many bytes there were, and from where.
+pub(crate) fn receive_from(fd: RawFd, bytes: &mut [u8]) -> io::Result<(usize, libc::sockaddr_ll)> {
+    let mut from = link_address(0, 0);
+    let mut len = mem::size_of_val(&from) as libc::socklen_t;
+    // SAFETY: the kernel writes at most as many bytes as there are into `bytes`, and at most `len` into `from`.
+    let count = unsafe {
+        libc::recvfrom(fd, bytes.as_mut_ptr().cast(), bytes.len(), 0, (&raw mut from).cast(), &raw mut len)
+    };
+    if count < 0 { Err(io::Error::last_os_error()) } else { Ok((count.cast_unsigned(), from)) }
+}
+
+/// sendto(2) by a socket of devices.
+pub(crate) fn send_to(fd: RawFd, bytes: &[u8], to: &libc::sockaddr_ll) -> io::Result<()> {
+    let len = mem::size_of_val(to) as libc::socklen_t;
+    // SAFETY: the kernel reads `bytes`, and `len` bytes of `to`.
+    let count =
+        unsafe { libc::sendto(fd, bytes.as_ptr().cast(), bytes.len(), 0, (&raw const *to).cast(), len) };
+    if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// How many bytes of whole pages from an address on are not in memory, as they have not been used yet. All of them, where
 /// the kernel does not say.
 pub(crate) fn untouched(start: NonNull<u8>, len: usize) -> usize {
@@ -181,6 +211,27 @@ pub(crate) fn driver_of(name: &str) -> String {
     }
     let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
     String::from_utf8_lossy(info.driver.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// How many megabits a second a device passes, as ethtool says it.
+pub fn speed_of(name: &str) -> Option<u32> {
+    /// `ETHTOOL_GSET` and `struct ethtool_cmd`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Settings {
+        command: u32,
+        modes: [u32; 2],
+        speed: u16,
+        kinds: [u8; 6],
+        coalesces: [u32; 2],
+        speed_above: u16,
+        crossed: [u8; 2],
+        rest: [u32; 3],
+    }
+    let mut settings = Settings { command: 1, ..Settings::default() };
+    ethtool(name, &mut settings).ok()?;
+    let speed = u32::from(settings.speed_above) << 16 | u32::from(settings.speed);
+    Some(speed).filter(|speed| !matches!(*speed, 0 | u32::MAX))
 }
 
 /// Whether the VLAN tags of what a device receives are in the frames that XDP sees: its driver does not take them off, nor does

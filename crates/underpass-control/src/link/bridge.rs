@@ -10,13 +10,16 @@ pub(crate) mod publish;
 pub(super) mod query;
 pub(crate) mod request;
 pub(crate) mod save;
+pub(crate) mod spanning;
 pub(crate) mod stations;
+mod tree;
 pub(crate) mod vlans;
 
 use libc::{EBUSY, EINVAL, ELOOP, EMLINK, EOPNOTSUPP};
 use underpass_engine::tables::LinkId;
 use underpass_netlink::bridge::{
     self, BLOCKING, DISABLED, FORWARDING, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI,
+    SpanningTree,
 };
 use underpass_netlink::{Attribute, RequestError};
 
@@ -87,11 +90,16 @@ pub(super) fn change(
 }
 
 /// What a port becomes by a request that changes it. Linux: `br_port_slave_changelink`.
-pub(super) fn change_port(link: &Link, data: &Attribute<'_>) -> Result<(Link, Flush), RequestError> {
+pub(super) fn change_port(
+    router: &Router,
+    link: &Link,
+    data: &Attribute<'_>,
+) -> Result<(Link, Flush), RequestError> {
     let mut port = link.bridge_port.clone().ok_or(RequestError::errno(EOPNOTSUPP))?;
-    let stations = port.settings.change(data, link.up(), link.carrier)?;
+    let tree = spanning::of_port(router, link);
+    let stations = port.settings.change(data, (link.up(), link.carrier), tree)?;
     // Linux: `br_make_forwarding`. Without a spanning tree nothing keeps it blocked.
-    if port.settings.state == BLOCKING {
+    if port.settings.state == BLOCKING && tree == SpanningTree::Off {
         port.settings.state = FORWARDING;
     }
     Ok((Link { bridge_port: Some(port), ..link.clone() }, Flush { stations }))
@@ -133,7 +141,8 @@ pub(super) fn enslave(router: &Router, old: &Link, new: &mut Link) {
         let number = (1..=MOST_PORTS).find(|number| !taken(number))?;
         let mut vlans = Vlans::default();
         vlans.add(bridge.settings.default_pvid, true, true);
-        Some(Box::new(BridgePort { settings: bridge::Port::new(number), vlans }))
+        let settings = bridge::Port { cost: spanning::path_cost(router, new), ..bridge::Port::new(number) };
+        Some(Box::new(BridgePort { settings, vlans }))
     });
 }
 
@@ -169,7 +178,14 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
             adjust(router, cause, new.index);
         }
         publish_ports(router, old, new);
+        if [before, now].map(|bridge| bridge.settings.spanning_tree)
+            == [SpanningTree::Program, SpanningTree::Off]
+        {
+            spanning::is_programs(router, &new.name, false);
+            spanning::forward_all(router, cause, new);
+        }
         fdb::refresh_local(router, cause, new.index);
+        spanning::follow(router, cause, new.index);
     }
     let joined = old.master != new.master;
     if joined && let Some(index) = bridge_of(router, old.master).map(|bridge| bridge.index) {
@@ -178,6 +194,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
         adjust(router, cause, index);
         fdb::refresh_local(router, cause, index);
         select(router, cause, index);
+        spanning::follow(router, cause, index);
     }
     let Some(bridge) = bridge_of(router, new.master) else { return };
     let (index, up) = (bridge.index, bridge.up());
@@ -192,11 +209,15 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
     if !joined && answers(old) != answers(new) {
         publish_link(router, index);
     }
+    if !joined && !was_open && is_open(new, up) {
+        spanning::renew_cost(router, new);
+    }
     let switched = set_open(router, cause, new, was_open, is_open(new, up));
     if switched || !joined && state(old) != state(new) {
         select(router, cause, index);
     }
     fdb::refresh_local(router, cause, index);
+    spanning::follow(router, cause, index);
 }
 
 /// What of a port decides for which stations its bridge answers.
@@ -205,27 +226,23 @@ fn answers(port: &Link) -> Option<u16> {
     port.bridge_port.as_ref().map(|port| port.settings.switches & SWITCHES)
 }
 
-/// A port can pass frames on now, or cannot any more; whether its state is another one. Linux: `br_stp_enable_port`,
-/// `br_stp_disable_port`.
+/// A port can pass frames on now, or cannot any more; whether its state is another one, of which a spanning tree of the bridge
+/// itself takes care. Linux: `br_stp_enable_port`, `br_stp_disable_port`.
 fn set_open(router: &mut Router, cause: Cause, link: &Link, was: bool, is: bool) -> bool {
-    let Some(mut link) = router.links.get(link.index).cloned() else { return false };
-    let Some(port) = &mut link.bridge_port else { return false };
-    let state = match (was, is) {
-        (false, true) => FORWARDING,
-        (_, false) => DISABLED,
+    let Some(link) = router.links.get(link.index) else { return false };
+    let Some(port) = &link.bridge_port else { return false };
+    let state = match (was, is, spanning::of_port(router, link)) {
+        (.., SpanningTree::Own) => return false,
+        (false, true, SpanningTree::Off) => FORWARDING,
+        (false, true, SpanningTree::Program) => BLOCKING,
+        (_, false, _) => DISABLED,
         _ => return false,
     };
     if port.settings.state == state {
         return false;
     }
-    port.settings.state = state;
-    let (index, id, master) = (link.index, link.id, link.master);
-    router.links.put(link);
-    publish_link(router, index);
-    query::notify_port(router, cause, libc::RTM_NEWLINK, index);
-    if let Some(master) = master.filter(|_| state == DISABLED) {
-        fdb::forget_learned(router, cause, master, Some(id), 0);
-    }
+    let index = link.index;
+    spanning::put_state(router, cause, index, state);
     true
 }
 

@@ -144,6 +144,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
         bridge::publish::publish_around(router, &link);
         router.engine.remove_link(link.id);
         router.stations.remove(&index);
+        router.trees.forget(index);
         router.sysctls.forget(index);
         forget_labels_of(router, index);
         forget_traffic_control(router, index);

@@ -1,12 +1,10 @@
 //! `RTM_NEWLINK` and `RTM_DELLINK`, as Linux's `rtnl_fill_ifinfo` writes them.
 
 use underpass_engine::counters::Direction;
-use underpass_netlink::bridge::Shown;
+use underpass_netlink::bridge::{PortInTree, Shown};
 use underpass_netlink::{Reply, tunnel};
 
-use super::bridge::compile::bridge_of;
-use super::bridge::device::Bridge;
-use super::bridge::stations::count_learned;
+use super::bridge::spanning::{port_shown, shown};
 use super::{Link, LinkKind};
 use crate::tc::default_qdisc;
 use crate::{Device, Router};
@@ -108,25 +106,25 @@ pub(super) fn mtu_bounds(link: &Link) -> (u32, u32) {
 pub(crate) struct Above {
     /// The table of the VRF that it is enslaved to.
     vrf: Option<u32>,
-    /// The bridge that it is a port of.
-    bridge: Option<Box<Bridge>>,
-    /// How many stations it has learned.
-    learned: u32,
+    /// Where it is in the spanning tree of the bridge that it is a port of.
+    port: Option<PortInTree>,
+    /// What is shown of the bridge that it is.
+    bridge: Option<Shown>,
 }
 
 impl Above {
     pub fn of(router: &Router, link: &Link) -> Self {
         Self {
             vrf: vrf_table_over(router, link),
-            bridge: bridge_of(router, link.master).and_then(|master| master.bridge.clone()),
-            learned: count_learned(router, link.index),
+            port: port_shown(router, link),
+            bridge: link.bridge.as_ref().map(|bridge| shown(router, link.index, bridge)),
         }
     }
 
     /// What makes a link a port of a bridge: `IFLA_INFO_SLAVE_DATA` or `IFLA_PROTINFO`.
     pub(super) fn write_port(&self, reply: &mut Reply<'_>, link: &Link) {
-        if let (Some(port), Some(bridge)) = (&link.bridge_port, &self.bridge) {
-            port.settings.write(reply, &bridge.settings, bridge.id);
+        if let (Some(port), Some(tree)) = (&link.bridge_port, &self.port) {
+            port.settings.write(reply, tree);
         }
     }
 }
@@ -244,9 +242,9 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, above: &Above) {
         vlan.tag.write(reply);
         reply.end(data);
     }
-    if let Some(bridge) = &link.bridge {
+    if let (Some(bridge), Some(shown)) = (&link.bridge, above.bridge) {
         let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
-        bridge.settings.write(reply, Shown { id: bridge.id, learned: above.learned });
+        bridge.settings.write(reply, shown);
         reply.end(data);
     }
     if link.bridge_port.is_some() {

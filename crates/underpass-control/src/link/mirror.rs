@@ -270,6 +270,7 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     bridge::publish::publish_around(router, &link);
     router.engine.remove_link(link.id);
     router.stations.remove(&index);
+    router.trees.forget(index);
     router.sysctls.forget(index);
     forget_labels_of(router, index);
     forget_traffic_control(router, index);

@@ -343,7 +343,7 @@ impl Wanted<'_> {
             }
         }
         if let Some(data) = &self.slave_data {
-            let (port, stations) = bridge::change_port(&changed, data)?;
+            let (port, stations) = bridge::change_port(router, &changed, data)?;
             (changed, flush) = (port, Flush { stations: flush.stations || stations.stations });
         }
         Ok((changed, flush))

@@ -9,7 +9,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Attribute, Message, Reply, tunnel};
 
 use super::bridge::Bridge;
-use super::bridge::stations::count_learned;
+use super::bridge::spanning::shown;
 use super::devices::{Devices, ProxiedTunnel};
 use super::encode::{
     Above, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,
@@ -34,8 +34,7 @@ pub(crate) fn is_own_dump(router: &Router, request: &Request<'_>) -> bool {
 struct Made<'a> {
     tunnel: Option<&'a ProxiedTunnel>,
     vlan: Option<&'a Vlan>,
-    /// With how many stations it has learned.
-    bridge: Option<(&'a Bridge, u32)>,
+    bridge: Option<(&'a Bridge, Shown)>,
 }
 
 impl<'a> Made<'a> {
@@ -45,7 +44,7 @@ impl<'a> Made<'a> {
         Self {
             tunnel: devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_)))),
             vlan: devices.vlans.get(&index).filter(|_| device == Some(Device::Vlan)),
-            bridge: bridge.map(|bridge| (bridge, count_learned(router, index))),
+            bridge: bridge.map(|bridge| (bridge, shown(router, index, bridge))),
         }
     }
 }
@@ -296,9 +295,9 @@ fn write_info(
                 vlan.tag.write(reply);
                 reply.end(data);
             }
-            if let Some((bridge, learned)) = bridge {
+            if let Some((bridge, shown)) = bridge {
                 let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
-                bridge.settings.write(reply, Shown { id: bridge.id, learned });
+                bridge.settings.write(reply, shown);
                 reply.end(data);
             }
         }

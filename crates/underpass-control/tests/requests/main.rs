@@ -20,5 +20,6 @@ mod recorded_routes;
 mod samples;
 mod scale;
 mod siblings_beside;
+mod spanning_tree;
 mod vlan_beside;
 mod vxlan_ends;

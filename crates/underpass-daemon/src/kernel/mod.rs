@@ -9,6 +9,7 @@ mod namespace;
 mod requester;
 mod socket;
 mod solicit;
+mod spanning_tree;
 mod vrf;
 
 use std::collections::BTreeMap;

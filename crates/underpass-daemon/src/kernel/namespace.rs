@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{IFF_MULTICAST, IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
 use underpass_control::{Device, Namespace, RequestError};
 use underpass_port::tun::{TunKind, TunPort};
 
-use super::Requester;
+use super::{Requester, spanning_tree};
 
 /// `txqlen` of the devices.
 const QUEUE_LENGTH: u32 = 1000;
@@ -96,6 +97,14 @@ impl Namespace for Own {
         self.settle(index, device)?;
         self.made.keep(index, queue);
         Ok(index)
+    }
+
+    fn speed(&self, name: &str) -> Option<u32> {
+        underpass_port::speed_of(name)
+    }
+
+    fn keep_spanning_tree(&mut self, bridge: &str, starts: bool) -> bool {
+        spanning_tree::keep(Path::new(spanning_tree::PROGRAM), bridge, starts)
     }
 
     fn remove(&mut self, index: u32) {

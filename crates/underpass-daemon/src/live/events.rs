@@ -22,10 +22,12 @@ pub enum Source {
     Signal,
     /// FRR's zebra.
     Fpm,
+    /// Other bridges.
+    Bridges,
 }
 
 impl Source {
-    const ALL: [Self; 5] = [Self::Waker, Self::Server, Self::Kernel, Self::Signal, Self::Fpm];
+    const ALL: [Self; 6] = [Self::Waker, Self::Server, Self::Kernel, Self::Signal, Self::Fpm, Self::Bridges];
 }
 
 /// An epoll over the sources.

@@ -28,6 +28,7 @@ mod queries;
 mod report;
 mod return_paths;
 mod shadow;
+mod spanning_trees;
 pub mod state;
 mod stats;
 pub mod trace;
@@ -101,6 +102,7 @@ use neighbours::{Confirming, Pending};
 use persistence::{Persistence, saved};
 use queries::Query;
 use shadow::Shadows;
+use spanning_trees::SpanningTrees;
 use variables::Variables;
 use worker::{Order, Word};
 use worker_snapshots::WorkerSnapshots;
@@ -169,6 +171,7 @@ struct Live {
     pending: Pending,
     confirming: Confirming,
     shadows: Shadows,
+    spanning_trees: SpanningTrees,
     variables: Variables,
     watch: Watch,
     wanted: Receiver<Word>,
@@ -244,6 +247,7 @@ pub fn run(
         pending: Pending::default(),
         confirming: Confirming::default(),
         shadows: Shadows::default(),
+        spanning_trees: SpanningTrees::default(),
         variables: Variables::default(),
         watch: Watch::new(options.kernel_filters),
         wanted,
@@ -360,6 +364,10 @@ impl Live {
                         }
                         server.report(self);
                     }
+                    Source::Bridges => {
+                        self.spanning_trees.hear(&mut self.router);
+                        server.report(self);
+                    }
                     Source::Waker => {}
                 }
             }
@@ -367,6 +375,9 @@ impl Live {
                 server.report(self);
             }
             self.follow();
+            if self.spanning_trees.follow(&mut self.router, events) {
+                server.report(self);
+            }
             while let Ok(word) = self.wanted.try_recv() {
                 match word {
                     Word::Wanted(wanted) => {
@@ -502,7 +513,13 @@ impl Live {
         }
         let stations = if self.router.keeps_stations() { STATIONS } else { Duration::MAX };
         let attachments = self.attachments.due();
-        self.confirming.due().min(self.variables.due()).min(self.watch.due()).min(stations).min(attachments)
+        self.confirming
+            .due()
+            .min(self.spanning_trees.due())
+            .min(self.variables.due())
+            .min(self.watch.due())
+            .min(stations)
+            .min(attachments)
     }
 
     /// Does what follows from what the router knows now.

@@ -349,7 +349,7 @@ fn dropped<const COUNT: bool, T: Trace>(
 fn forwards(way: &Way<'_>, port: &BridgePort, group: u8) -> bool {
     let mask = match group {
         // Without a spanning tree of its own the bridge is none to others.
-        SPANNING_TREE => return true,
+        SPANNING_TREE if !way.bridge.spanning_tree => return true,
         PAUSE => return false,
         _ => port.group_forward | way.bridge.group_forward,
     };

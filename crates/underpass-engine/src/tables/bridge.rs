@@ -18,6 +18,8 @@ pub struct Bridge {
     pub ageing: u64,
     /// The link-local groups whose frames it forwards, a bit each: `group_fwd_mask`.
     pub group_forward: u16,
+    /// Whether it has a spanning tree: what is said in it ends at the port.
+    pub spanning_tree: bool,
     /// The EtherType of the tags by which it filters, and its own VLANs, where it does.
     pub filters: Option<(u16, Box<Membership>)>,
     /// How it answers for others; `None`: it does not, and looks at no requests.
@@ -26,10 +28,11 @@ pub struct Bridge {
 
 impl PartialEq for Bridge {
     fn eq(&self, other: &Self) -> bool {
-        let Self { ports, fdb, ageing, group_forward, filters, answering } = self;
+        let Self { ports, fdb, ageing, group_forward, spanning_tree, filters, answering } = self;
         *ports == other.ports
             && Arc::ptr_eq(fdb, &other.fdb)
-            && (*ageing, *group_forward) == (other.ageing, other.group_forward)
+            && (*ageing, *group_forward, *spanning_tree)
+                == (other.ageing, other.group_forward, other.spanning_tree)
             && *filters == other.filters
             && *answering == other.answering
     }

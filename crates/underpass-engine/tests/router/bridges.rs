@@ -64,6 +64,7 @@ fn bridged(vlans: Option<&Vlans>, change: impl Fn(usize, &mut BridgePort), slots
         fdb: Arc::clone(&fdb),
         ageing: 1000,
         group_forward: 0,
+        spanning_tree: false,
         filters,
         answering: None,
     };
@@ -241,6 +242,11 @@ fn link_local_groups_are_not_forwarded() {
     let mut open = bridged(None, |n, port| port.group_forward = if n == 0 { 1 << 0xe } else { 0 }, 512);
     assert_eq!(open.ports_of(4, to(0xe)), [5, 6, 7]);
     assert!(open.ports_of(5, to(0xe)).is_empty());
+    // What bridges say to each other ends at the port of one that has a spanning tree.
+    let own = Link { ifindex: 20, port: Some(PortId(8)), ..lab.lab.link(1) };
+    let table = Bridge { spanning_tree: true, ..lab.table.clone() };
+    lab.lab.writer.set_link(lab.bridge, Link { bridge: Some(Box::new(table)), ..own });
+    assert!(lab.ports_of(4, to(0)).is_empty());
     lab.lab.assert_accounted();
 }
 

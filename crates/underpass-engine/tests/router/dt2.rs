@@ -67,6 +67,7 @@ fn router() -> Router {
         fdb: Arc::clone(&fdb),
         ageing: 300_000,
         group_forward: 0,
+        spanning_tree: false,
         filters: None,
         answering: None,
     };
@@ -328,6 +329,7 @@ fn a_loop_of_bridges_has_an_end() {
                 fdb: Arc::default(),
                 ageing: 300_000,
                 group_forward: 0,
+                spanning_tree: false,
                 filters: None,
                 answering: None,
             };

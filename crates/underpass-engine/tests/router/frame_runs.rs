@@ -45,6 +45,7 @@ fn bridge(lab: &mut Lab, device: LinkId) -> Arc<Fdb> {
         fdb: Arc::clone(&fdb),
         ageing: 300_000,
         group_forward: 0,
+        spanning_tree: false,
         filters: None,
         answering: None,
     };

@@ -34,6 +34,7 @@ mod net;
 mod newer;
 mod programs;
 mod restart;
+mod spanning_tree;
 mod top;
 mod trace;
 mod tunnel;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use underpass_engine::tables::{self, PortState};
 use underpass_netlink::bridge::{
     BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, MCAST_FLOOD, PROXY_ARP,
-    PROXY_ARP_WIFI,
+    PROXY_ARP_WIFI, SpanningTree,
 };
 
-use super::answer;
+use super::{answer, spanning};
 use crate::Router;
 use crate::link::Link;
 
@@ -24,7 +24,8 @@ pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<table
     Some(Box::new(tables::Bridge {
         ports: router.links.slaves(link.index).map(|port| port.id).collect(),
         fdb: router.stations.get(&link.index).map(|stations| Arc::clone(&stations.table)).unwrap_or_default(),
-        ageing: u64::from(settings.ageing_time) * 10,
+        ageing: spanning::ageing(router, link),
+        spanning_tree: settings.spanning_tree != SpanningTree::Off,
         group_forward: settings.forwards(),
         filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
         answering: answer::compile(router, link, bridge),

@@ -53,7 +53,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if let Some(port) =
         attributes.get(libc::IFLA_PROTINFO).filter(|_| !deletes && changed.bridge_port.is_some())
     {
-        let (link, asked) = change_port(&changed, &port)?;
+        let (link, asked) = change_port(router, &changed, &port)?;
         (changed, flush) = (link, asked.stations);
     }
     let said = of_family.map_or(Ok(Vec::new()), |of_family| read(&of_family))?;

@@ -3,12 +3,12 @@
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_netlink::bridge::{
     self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, NEIGH_SUPPRESS,
-    NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK,
+    NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree,
 };
 
 use super::super::Link;
 use super::vlans::Vlans;
-use super::{Bridge, BridgePort};
+use super::{Bridge, BridgePort, spanning};
 use crate::Router;
 use crate::save::{Save, Words, mac, protocol};
 
@@ -19,6 +19,7 @@ const fn switch(on: bool) -> &'static str {
 /// `type` and what follows it.
 pub(in crate::link) fn words(bridge: &Bridge) -> Words {
     let bridge::Bridge {
+        spanning_tree,
         forward_delay,
         hello_time,
         max_age,
@@ -31,6 +32,7 @@ pub(in crate::link) fn words(bridge: &Bridge) -> Words {
     } = &bridge.settings;
     let first = bridge::Bridge::default();
     let mut words = Words::new("type bridge");
+    words.some("stp_state", (*spanning_tree != SpanningTree::Off).then_some(1));
     words.some("forward_delay", (*forward_delay != first.forward_delay).then_some(forward_delay));
     words.some("hello_time", (*hello_time != first.hello_time).then_some(hello_time));
     words.some("max_age", (*max_age != first.max_age).then_some(max_age));
@@ -66,11 +68,12 @@ pub(in crate::link) fn save_ports(save: &mut Save<'_>) {
 
 fn port_words(port: &BridgePort) -> Words {
     // Its number follows from the order in which links are enslaved, its state is set once it is up.
-    let bridge::Port { state: _, priority, cost, switches: _, group_fwd_mask, number } = &port.settings;
+    let bridge::Port { state: _, priority, cost, cost_is_set, switches: _, group_fwd_mask, number } =
+        &port.settings;
     let first = bridge::Port::new(*number);
     let mut words = Words::default();
     words.some("priority", (*priority != first.priority).then_some(priority));
-    words.some("cost", (*cost != first.cost).then_some(cost));
+    words.some("cost", cost_is_set.then_some(cost));
     words.some("group_fwd_mask", (*group_fwd_mask != 0).then_some(group_fwd_mask));
     for (bit, name) in [
         (HAIRPIN, "hairpin"),
@@ -140,7 +143,8 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         }
         let state = link.bridge_port.as_ref().map(|port| port.settings.state);
         let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
-        if let Some(state) = state.filter(|state| *state != FORWARDING && with_vlan)
+        let is_set = spanning::of_port(save.router, link) != SpanningTree::Own;
+        if let Some(state) = state.filter(|state| *state != FORWARDING && with_vlan && is_set)
             && up
             && link.up()
             && link.carrier

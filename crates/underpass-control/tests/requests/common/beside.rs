@@ -21,15 +21,26 @@ pub enum Done {
     Made(String, Device),
     Requested { kind: u16, index: u32, flags: [u32; 2], attributes: Vec<(u16, Vec<u8>)> },
     Removed(u32),
+    Kept(String, bool),
 }
 
 /// A kernel that does all, but makes no devices if it has not the kind of these.
 struct Kernel {
     has_kind: Arc<Mutex<bool>>,
+    has_program: Arc<Mutex<bool>>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
 impl Namespace for Kernel {
+    fn speed(&self, name: &str) -> Option<u32> {
+        (name == "v1").then_some(1000)
+    }
+
+    fn keep_spanning_tree(&mut self, bridge: &str, starts: bool) -> bool {
+        self.done.lock().unwrap().push(Done::Kept(bridge.to_owned(), starts));
+        *self.has_program.lock().unwrap()
+    }
+
     fn request(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
         let message = messages(message).next().unwrap();
         let word = |at: usize| u32::from_ne_bytes(*message.body()[at..].first_chunk().unwrap());
@@ -64,15 +75,22 @@ pub struct Lab {
     pub router: Router,
     client: Client,
     has_kind: Arc<Mutex<bool>>,
+    has_program: Arc<Mutex<bool>>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
 impl Lab {
     pub fn new(has_kind: bool) -> Self {
         let (done, has_kind) = (Arc::<Mutex<Vec<Done>>>::default(), Arc::new(Mutex::new(has_kind)));
+        let has_program = Arc::<Mutex<bool>>::default();
         let mut router = Router::live(Writer::new(1).0);
-        router.set_namespace(Box::new(Kernel { has_kind: Arc::clone(&has_kind), done: Arc::clone(&done) }));
-        let mut lab = Self { router, client: Client::new(Protocol::Route, 77), has_kind, done };
+        router.set_namespace(Box::new(Kernel {
+            has_kind: Arc::clone(&has_kind),
+            has_program: Arc::clone(&has_program),
+            done: Arc::clone(&done),
+        }));
+        let client = Client::new(Protocol::Route, 77);
+        let mut lab = Self { router, client, has_kind, has_program, done };
         lab.tell(libc::RTM_NEWLINK, LOWER, "v0", UP, 1500);
         lab
     }
@@ -121,6 +139,11 @@ impl Lab {
     /// From now on the kernel makes devices of any kind, or none.
     pub fn set_kinds(&mut self, has: bool) {
         *self.has_kind.lock().unwrap() = has;
+    }
+
+    /// From now on a program keeps spanning trees.
+    pub fn set_program(&mut self) {
+        *self.has_program.lock().unwrap() = true;
     }
 
     /// What was requested since this was last asked.
