@@ -489,6 +489,16 @@ impl LivePort {
         }
     }
 
+    /// The index of the device, and why a queue of it cannot be opened again that was closed as the device was down: said once.
+    /// The kernel has what comes by that queue meanwhile.
+    pub fn take_trouble(&mut self) -> Option<(u32, io::Error)> {
+        match self {
+            Self::Xdp(port) => port.take_trouble(),
+            Self::Packet(port) => port.take_trouble(),
+            Self::Tun(_) | Self::ReturnPath(_) => None,
+        }
+    }
+
     /// The descriptors that become readable when packets come, for poll(2).
     pub fn descriptors(&self) -> Vec<RawFd> {
         match self {

@@ -397,6 +397,11 @@ impl PacketPort {
             })
     }
 
+    /// Why its queue of AF_XDP cannot be opened again: [`XdpPort::take_trouble`].
+    pub(crate) fn take_trouble(&mut self) -> Option<(u32, io::Error)> {
+        self.plain.as_mut()?.take_trouble()
+    }
+
     /// Whether plain packets leave by AF_XDP.
     fn has_xdp(&self) -> bool {
         self.plain.as_ref().is_some_and(|port| !port.is_away())

@@ -89,6 +89,44 @@ fn what_is_not_taken_is_given_up() {
     }
 }
 
+/// A queue that cannot be opened again is told once, with the reason.
+#[test]
+fn a_queue_that_stays_away_is_told() {
+    if !lab::may("a_queue_that_stays_away_is_told") {
+        return;
+    }
+    let (a, router) = (Namespace::new(), Namespace::new());
+    veth((&a, "a0", "02:00:00:00:00:0a"), (&router, "r0", "02:00:00:00:00:0b"));
+    router.run(|| {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 4).unwrap();
+        let index = underpass_port::index_of("r0").unwrap();
+        let mut port = port("r0", Driver::Xdp, &KernelFrames::new(), &memory, &mut pool);
+        lab::ip("link set r0 down");
+        let mut lost = pool.take().unwrap();
+        lost.set(HEADROOM, &frame(0)).unwrap();
+        port.send(&mut pool, [lost].into_iter());
+        assert!(port.unsent(), "its queue was not closed");
+        lab::ip("link del r0");
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let trouble = loop {
+            assert!(Instant::now() < deadline, "nobody is told");
+            port.send(&mut pool, std::iter::empty());
+            if let Some(trouble) = port.take_trouble() {
+                break trouble;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((trouble.0, trouble.1.raw_os_error()), (index, Some(libc::ENODEV)));
+        let quiet = Instant::now() + Duration::from_millis(2500);
+        while Instant::now() < quiet {
+            port.send(&mut pool, std::iter::empty());
+            assert!(port.take_trouble().is_none());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        port.close(&mut pool);
+    });
+}
+
 /// What the kernel drops as the other end of the device is down is counted, and nothing waits for that to come back.
 #[test]
 fn without_a_carrier_nothing_waits() {

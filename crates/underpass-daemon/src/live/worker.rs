@@ -16,6 +16,7 @@ use std::{
 };
 
 use nix::{
+    net::if_::if_indextoname,
     sched::{CpuSet, sched_setaffinity},
     time::{ClockId, clock_gettime},
     unistd::Pid,
@@ -545,10 +546,25 @@ impl Running {
         }
     }
 
+    #[cold]
+    fn tell_of_trouble(&mut self) {
+        for (index, error) in self.ports.values_mut().filter_map(|port| port.take_trouble()) {
+            let device = if_indextoname(index).map(|name| name.to_string_lossy().into_owned());
+            let device = device.unwrap_or_else(|_| format!("device {index}"));
+            tracing::warn!(
+                "{device}: a queue of AF_XDP, which was closed while the device was down, cannot be opened again: {error}; \
+                 frames that come by it are the kernel's until it can, which is tried every second"
+            );
+        }
+    }
+
     /// Sleeps until a port has something, an order comes, or a packet that waits in a qdisc is to leave.
     fn sleep(&mut self) {
         // Nobody says when a device that was busy takes packets again, or when its queue can be opened again: every turn tries.
         let unsent = self.ports.iter_mut().any(|(_, port)| port.unsent());
+        if unsent {
+            self.tell_of_trouble();
+        }
         let held = (unsent || self.worker.held() > 0).then_some(HELD_TICK);
         let due = self.worker.deadline();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.nanos(Instant::now()))));

@@ -31,8 +31,10 @@ const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 /// Times that the kernel is asked to send on without having sent anything.
 const STALLS: u32 = 4;
 
-/// How soon a queue is opened again that could not be: the kernel lets go of it a moment after its socket is closed.
+/// How soon a queue is opened again that could not be, and then less and less often: the kernel lets go of it a moment after
+/// its socket is closed.
 const AGAIN: Duration = Duration::from_millis(10);
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// A worker's share of a device that is attached with XDP.
 pub struct XdpPort {
@@ -44,6 +46,8 @@ pub struct XdpPort {
     down: bool,
     /// A socket was closed or opened.
     changed: bool,
+    /// Why its queue cannot be opened again, until somebody asks.
+    trouble: Option<io::Error>,
     /// Where the program finds the sockets, if the port receives.
     sockets: Option<Arc<Map>>,
     /// What the kernel has dropped before it reached sockets that are closed.
@@ -67,6 +71,10 @@ struct Away {
     closing: Option<JoinHandle<()>>,
     /// When it was last tried, and its slots were back at the latest.
     tried: Option<Instant>,
+    /// How long to wait from then on.
+    wait: Duration,
+    /// Whether somebody was told why it is still away.
+    told: bool,
 }
 
 struct Queue {
@@ -125,6 +133,7 @@ impl XdpPort {
             away: None,
             down: false,
             changed: false,
+            trouble: None,
             sockets: None,
             dropped_before: 0,
             turn: 0,
@@ -217,7 +226,8 @@ impl XdpPort {
         let (number, holder) = (queue.number, queue.holder);
         // Without a thread it is closed here.
         let closing = thread::Builder::new().name("close".to_owned()).spawn(move || drop(queue));
-        self.away = Some(Away { number, holder, closing: closing.ok(), tried: None });
+        self.away =
+            Some(Away { number, holder, closing: closing.ok(), tried: None, wait: AGAIN, told: false });
     }
 
     /// Sends by a device that was down, if it is up again. An empty ring is asked first, so that nothing is in it that has
@@ -246,16 +256,31 @@ impl XdpPort {
         if let Some(closing) = away.closing.take_if(|closing| closing.is_finished()) {
             let _ = closing.join();
         }
-        if away.closing.is_some() || away.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+        if away.closing.is_some() || away.tried.is_some_and(|tried| tried.elapsed() < away.wait) {
             return;
         }
         if away.tried.replace(Instant::now()).is_none() {
             self.memory.release(away.holder).for_each(|packet| pool.give(packet));
         }
+        away.wait = SELDOM.min(away.wait * 2);
+        let tells = away.wait == SELDOM && !away.told;
         let opened = Queue::open(self.ifindex, away.number, &self.memory);
-        if opened.and_then(|queue| self.enter(queue, pool)).is_ok() {
-            (self.away, self.changed) = (None, true);
+        match opened.and_then(|queue| self.enter(queue, pool)) {
+            Ok(()) => (self.away, self.changed) = (None, true),
+            // One that is down is not in trouble.
+            Err(error) if tells && error.raw_os_error() != Some(libc::ENETDOWN) => {
+                self.trouble = Some(error);
+                if let Some(away) = &mut self.away {
+                    away.told = true;
+                }
+            }
+            Err(_) => {}
         }
+    }
+
+    /// The index of the device, and why a queue of it, which was closed, cannot be opened again: said once.
+    pub(crate) fn take_trouble(&mut self) -> Option<(u32, io::Error)> {
+        self.trouble.take().map(|error| (self.ifindex, error))
     }
 
     /// Whether the port has other descriptors than when this was last asked.
