@@ -7,7 +7,9 @@
 //!
 //! Times are milliseconds, of a clock that the caller has.
 
+mod select;
 mod shown;
+mod speak;
 #[cfg(test)]
 mod tests;
 
@@ -15,13 +17,9 @@ use std::collections::BTreeMap;
 use std::mem::take;
 
 use underpass_netlink::bridge::{BLOCKING, DISABLED, FORWARDING, LEARNING, LISTENING};
-use underpass_packet::bpdu::{Bpdu, BridgeId, Configuration, TICKS_PER_SECOND};
+use underpass_packet::bpdu::{Bpdu, BridgeId};
 
-/// What is heard gets older by so much at least at every bridge: `MESSAGE_AGE_INCR` of a kernel of 250 Hz.
-const OLDER: u64 = 4;
-
-/// How long a port waits between two configurations: `BR_HOLD_TIME`.
-const HOLD: u64 = 1000;
+use speak::HOLD;
 
 /// When it expires; `None`: it does not run.
 type Timer = Option<u64>;
@@ -119,14 +117,6 @@ pub(crate) struct Tree {
 
 fn expired(timer: &mut Timer, now: u64) -> bool {
     timer.take_if(|at| *at <= now).is_some()
-}
-
-fn ticks(milliseconds: u64) -> u16 {
-    (milliseconds * TICKS_PER_SECOND / 1000).try_into().unwrap_or(u16::MAX)
-}
-
-fn milliseconds(ticks: u16) -> u64 {
-    (u64::from(ticks) * 1000).div_ceil(TICKS_PER_SECOND)
 }
 
 impl Tree {
@@ -344,113 +334,6 @@ impl Tree {
         }
     }
 
-    // Roles: the root, the port that leads to it, and the networks to which this bridge offers the way.
-
-    /// Linux: `br_configuration_update`.
-    fn select_roles(&mut self) {
-        self.select_root();
-        for index in self.indices(|port| port.state != DISABLED && self.should_designate(port)) {
-            self.designate(index);
-        }
-    }
-
-    /// Linux: `br_root_selection`, `br_should_become_root_port`.
-    fn select_root(&mut self) {
-        let mut chosen: Option<(Offer, u16, u32)> = None;
-        for index in self.indices(|port| port.state != DISABLED && !self.is_designated(port)) {
-            let Some(port) = self.ports.get(&index).filter(|port| port.best.root < self.id) else { continue };
-            let way = Offer { cost: port.best.cost.saturating_add(port.settings.cost), ..port.best };
-            let offered = (way, port.settings.id, index);
-            if chosen.is_some_and(|best| (best.0, best.1) <= (way, offered.1)) {
-                continue;
-            }
-            if port.settings.blocks_root {
-                self.block_root(index);
-            } else {
-                chosen = Some(offered);
-            }
-        }
-        self.root_port = chosen.map(|(.., index)| index);
-        (self.root, self.root_path_cost) = chosen.map_or((self.id, 0), |(way, ..)| (way.root, way.cost));
-    }
-
-    /// Linux: `br_root_port_block`.
-    fn block_root(&mut self, index: u32) {
-        self.events.push(Event::RootBlocked(index));
-        self.set_state(index, LISTENING);
-        self.delay(index);
-    }
-
-    /// Linux: `br_should_become_designated_port`.
-    fn should_designate(&self, port: &Port) -> bool {
-        let own = self.offer(port);
-        self.is_designated(port) || port.best.root != self.root || own < port.best
-    }
-
-    /// Linux: `br_become_designated_port`.
-    fn designate(&mut self, index: u32) {
-        let Some(offer) = self.ports.get(&index).map(|port| self.offer(port)) else { return };
-        if let Some(port) = self.ports.get_mut(&index) {
-            port.best = offer;
-        }
-    }
-
-    // States: blocked, or on the way to forwarding.
-
-    /// Linux: `br_port_state_selection`.
-    fn select_states(&mut self) {
-        for index in self.indices(|port| port.state != DISABLED) {
-            let Some(port) = self.ports.get_mut(&index) else { continue };
-            let designated = port.best.bridge == self.id && port.best.port == port.settings.id;
-            let leads_to_root = self.root_port == Some(index);
-            if designated && !leads_to_root {
-                port.message_age = None;
-            } else {
-                (port.pending, port.acknowledges) = (false, false);
-            }
-            if designated || leads_to_root {
-                self.let_forward(index);
-            } else {
-                self.block(index);
-            }
-        }
-    }
-
-    /// Linux: `br_make_blocking`.
-    fn block(&mut self, index: u32) {
-        match self.ports.get(&index).map(|port| port.state) {
-            None | Some(DISABLED | BLOCKING) => return,
-            Some(FORWARDING | LEARNING) => self.detect_change(),
-            Some(_) => {}
-        }
-        self.set_state(index, BLOCKING);
-        if let Some(port) = self.ports.get_mut(&index) {
-            port.forward_delay = None;
-        }
-    }
-
-    /// Linux: `br_make_forwarding`.
-    fn let_forward(&mut self, index: u32) {
-        if self.ports.get(&index).is_none_or(|port| port.state != BLOCKING) {
-            return;
-        }
-        if self.times.forward_delay == 0 {
-            self.set_state(index, FORWARDING);
-            self.detect_change();
-        } else {
-            self.set_state(index, LISTENING);
-        }
-        self.delay(index);
-    }
-
-    /// A port waits for its next state.
-    fn delay(&mut self, index: u32) {
-        let next = (self.times.forward_delay > 0).then_some(self.now + self.times.forward_delay);
-        if let Some(port) = self.ports.get_mut(&index) {
-            port.forward_delay = next;
-        }
-    }
-
     // Changes of the topology, after which stations are forgotten sooner.
 
     /// Linux: `br_topology_change_detection`.
@@ -469,120 +352,6 @@ impl Tree {
     fn notify_change(&mut self) {
         self.sent.extend(self.root_port.map(|port| (port, Bpdu::TopologyChange)));
         self.notification = Some(self.now + self.own.hello);
-    }
-
-    // What is said.
-
-    /// Linux: `br_config_bpdu_generation`.
-    fn say_hello(&mut self) {
-        for index in self.indices(|port| port.state != DISABLED && self.is_designated(port)) {
-            self.transmit(index);
-        }
-    }
-
-    /// Linux: `br_transmit_config`.
-    fn transmit(&mut self, index: u32) {
-        let root = self.root_port.filter(|_| !self.is_root()).and_then(|root| self.ports.get(&root));
-        let age = root.map_or(0, |root| self.now.saturating_sub(root.born) + OLDER);
-        let configuration = Configuration {
-            topology_change: self.topology_change,
-            acknowledges: false,
-            root: self.root,
-            root_path_cost: self.root_path_cost,
-            bridge: self.id,
-            port: 0,
-            message_age: ticks(age),
-            max_age: ticks(self.times.max_age),
-            hello_time: ticks(self.times.hello),
-            forward_delay: ticks(self.times.forward_delay),
-        };
-        let Some(port) = self.ports.get_mut(&index) else { return };
-        if port.hold.is_some() {
-            port.pending = true;
-            return;
-        }
-        if age < self.times.max_age {
-            let (port_id, acknowledges) = (port.settings.id, take(&mut port.acknowledges));
-            port.pending = false;
-            port.hold = Some(self.now + HOLD);
-            let configuration = Configuration { port: port_id, acknowledges, ..configuration };
-            self.sent.push((index, Bpdu::Configuration(configuration)));
-        }
-    }
-
-    // What is heard.
-
-    /// A port has heard this. Linux: `br_stp_rcv`.
-    pub fn hear(&mut self, index: u32, heard: &Bpdu) {
-        let Some(port) = self.ports.get(&index).filter(|port| self.up && port.state != DISABLED) else {
-            return;
-        };
-        if port.settings.guards {
-            self.events.push(Event::Guarded(index));
-            self.disable_port(index);
-            return;
-        }
-        match heard {
-            Bpdu::Configuration(heard) if heard.message_age > heard.max_age => {}
-            Bpdu::Configuration(heard) => self.hear_configuration(index, heard),
-            Bpdu::TopologyChange => self.hear_change(index),
-        }
-    }
-
-    /// Linux: `br_received_config_bpdu`, `br_supersedes_port_info`.
-    fn hear_configuration(&mut self, index: u32, heard: &Configuration) {
-        let (was_root, now, id) = (self.is_root(), self.now, self.id);
-        let Some(port) = self.ports.get(&index) else { return };
-        let Configuration { root, root_path_cost: cost, bridge, port: from, .. } = *heard;
-        let offer = Offer { root, cost, bridge, port: from };
-        let way = |offer: &Offer| (offer.root, offer.cost, offer.bridge);
-        let supersedes = way(&offer) < way(&port.best)
-            || way(&offer) == way(&port.best) && (bridge != id || from <= port.best.port);
-        if !supersedes {
-            if self.is_designated(port) {
-                self.transmit(index);
-            }
-            return;
-        }
-        if let Some(port) = self.ports.get_mut(&index) {
-            port.best = offer;
-            port.born = now.saturating_sub(milliseconds(heard.message_age));
-            let left = milliseconds(heard.max_age).saturating_sub(milliseconds(heard.message_age));
-            port.message_age = Some(now + left);
-        }
-        self.select_roles();
-        self.select_states();
-        if was_root && !self.is_root() {
-            self.hello = None;
-            if self.detected {
-                self.change = None;
-                self.notify_change();
-            }
-        }
-        if self.root_port == Some(index) {
-            self.times = Times {
-                max_age: milliseconds(heard.max_age),
-                hello: milliseconds(heard.hello_time),
-                forward_delay: milliseconds(heard.forward_delay),
-            };
-            self.topology_change = heard.topology_change;
-            self.say_hello();
-            if heard.acknowledges {
-                self.detected = false;
-                self.notification = None;
-            }
-        }
-    }
-
-    /// Linux: `br_received_tcn_bpdu`.
-    fn hear_change(&mut self, index: u32) {
-        if self.ports.get(&index).is_some_and(|port| self.is_designated(port)) {
-            self.detect_change();
-            if let Some(port) = self.ports.get_mut(&index) {
-                port.acknowledges = true;
-            }
-            self.transmit(index);
-        }
     }
 
     // What time does.
