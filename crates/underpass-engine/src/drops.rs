@@ -40,6 +40,8 @@ drops! {
     BridgePort = "bridge-port",
     /// The source address is that of no station.
     BridgeSource = "bridge-source",
+    /// A port of a bridge is locked, and the station is not known there.
+    BridgeLocked = "bridge-locked",
     /// The VLAN is not one of the port of the bridge, or of the bridge itself.
     BridgeVlan = "bridge-vlan",
     /// No port of the bridge takes the frame.

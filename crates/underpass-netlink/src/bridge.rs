@@ -509,9 +509,11 @@ pub const NEIGH_VLAN_SUPPRESS: u16 = 512;
 pub const PROXY_ARP: u16 = 1024;
 /// `BR_PROXYARP_WIFI`.
 pub const PROXY_ARP_WIFI: u16 = 2048;
+/// `BR_PORT_LOCKED`.
+pub const LOCKED: u16 = 4096;
 
 /// Each with its attribute.
-const SWITCHES: [(u16, u16); 12] = [
+const SWITCHES: [(u16, u16); 13] = [
     (PORT_MODE, HAIRPIN),
     (PORT_GUARD, GUARD),
     (PORT_PROTECT, ROOT_BLOCK),
@@ -524,14 +526,14 @@ const SWITCHES: [(u16, u16); 12] = [
     (PORT_NEIGH_VLAN_SUPPRESS, NEIGH_VLAN_SUPPRESS),
     (PORT_PROXYARP, PROXY_ARP),
     (PORT_PROXYARP_WIFI, PROXY_ARP_WIFI),
+    (PORT_LOCKED, LOCKED),
 ];
 
 /// What cannot be switched on.
-const REFUSED: [(u16, &str); 5] = [
+const REFUSED: [(u16, &str); 4] = [
     (PORT_FAST_LEAVE, "fastleave is not supported by this router"),
     (PORT_MCAST_TO_UCAST, "mcast_to_unicast is not supported by this router"),
     (PORT_VLAN_TUNNEL, "vlan_tunnel is not supported by this router"),
-    (PORT_LOCKED, "locked is not supported by this router"),
     (PORT_MAB, "mab is not supported by this router"),
 ];
 

@@ -94,6 +94,36 @@ Case(
     remembers=True,
 )
 Case(
+    "bridge/locked",
+    "A locked port takes frames of stations alone that are known there, also where it learns none, and in their VLAN.",
+    bridge(
+        ports=QUAD,
+        before=FOUR,
+        after=[
+            "ip link set p0 type bridge_slave locked on",
+            "ip link set tun1 type bridge_slave locked on learning off",
+            f"bridge fdb add {A} dev p0 master static",
+            f"bridge fdb add {B} dev p1 master static",
+            f"bridge fdb add {C} dev tun1 master dynamic",
+        ],
+    ),
+    [
+        ("one that is known", frame(A, B)),
+        ("one that is not", frame(D, B)),
+        ("it was not learned", "p1", frame(B, D)),
+        ("one of another port", frame(B, A)),
+        ("the bridge's address", frame(MAC, B)),
+        ("known to the port that learns none", frame(C, B, 10)),
+        ("not known to that", frame(A, B, 10)),
+        ("to a link-local group from one that is not known", frame(D, "01:80:c2:00:00:0e", inner=Raw(b"LLDP" * 16))),
+        ("was that learned?", "p1", frame(B, D)),
+        ("to all from one that is not known", frame(D, ALL)),
+        ("what leaves by it is as ever", "p1", frame(D, ALL)),
+        ("and to it", "p1", frame(B, A)),
+    ],
+    remembers=True,
+)
+Case(
     "bridge/switches",
     "A port that learns nothing, and ports that get no unknown stations, groups or broadcasts.",
     bridge(

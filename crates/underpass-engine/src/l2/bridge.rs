@@ -204,6 +204,8 @@ impl Known {
         let plain =
             way.bridge.filters.is_none() && port.state == PortState::Forwarding && way.all_but.is_none();
         let learns = port.learns && way.bridge.ageing != 0;
+        // Who is not learned is not looked up.
+        let plain = plain && (learns || !port.locked);
         let hearing = learns.then(|| Hearing::new(ingress, way.now));
         let last = (NO_LINK, Out::Port(PortId::default()), 0);
         plain.then_some(Self { hearing, fresh: Fresh::new(way.now, way.bridge.ageing), last })
@@ -294,6 +296,9 @@ fn enter<const COUNT: bool, T: Trace>(
         }
     }
     let vlan = tagged.map_or(0, |tagged| tagged.id);
+    if port.locked && !is_let_in(way, Station::new(source, vlan)) {
+        return dropped(path, packet, DropReason::BridgeLocked, trace);
+    }
     if let Some((ingress, ..)) = way.from.filter(|_| port.learns && way.bridge.ageing != 0) {
         way.bridge.fdb.hear(Station::new(source, vlan), ingress, way.now);
     }
@@ -381,6 +386,13 @@ fn stop<const COUNT: bool, T: Trace>(
         way.bridge.fdb.hear(Station::new(source, vlan), ingress, way.now);
     }
     Step::Keep(packet)
+}
+
+/// Whether a locked port takes frames of a station. One that was not heard for long is there until it is removed.
+#[cold]
+fn is_let_in(way: &Way<'_>, station: Station) -> bool {
+    let entry = way.bridge.fdb.find(station);
+    entry.zip(way.from).is_some_and(|(entry, (ingress, ..))| entry.link == ingress && !entry.is(LOCAL))
 }
 
 #[inline(always)]

@@ -95,6 +95,8 @@ pub struct BridgePort {
     pub state: PortState,
     /// Whether it learns stations.
     pub learns: bool,
+    /// Whether it takes frames of stations alone that are known there: IEEE 802.1X.
+    pub locked: bool,
     /// Whether it gets frames for unknown stations, for groups, and for all.
     pub floods: [bool; 3],
     /// Whether frames leave by it that have come in by it.

@@ -61,6 +61,7 @@ pub fn bridge_port(bridge: LinkId) -> BridgePort {
         number: 1,
         state: PortState::Forwarding,
         learns: true,
+        locked: false,
         floods: [true; 3],
         hairpin: false,
         isolated: false,

@@ -60,12 +60,13 @@ impl Bridged {
     /// All devices become ports of any kind, and stations are behind any of them.
     pub fn configure(&self, router: &mut Router, random: &mut Random) {
         for device in 0..DEVICES {
-            let (closed, deaf, isolated) = (rarely(random), rarely(random), rarely(random));
+            let [closed, deaf, isolated, locked] = std::array::from_fn(|_| rarely(random));
             let port = BridgePort {
                 bridge: self.id,
                 number: device as u16 + 1,
                 state: if closed { PortState::Learning } else { PortState::Forwarding },
                 learns: !deaf,
+                locked,
                 floods: [true; 3],
                 hairpin: random.below(4) == 0,
                 isolated,
@@ -77,7 +78,8 @@ impl Bridged {
             };
             let link = Link { bridge_port: Some(Box::new(port)), vlans: None, ..router.link(device, random) };
             router.writer.set_link(router.links[device], link.clone());
-            (router.now_links[device], router.has_programs[device]) = (link, true);
+            router.has_programs[device] = link.programs.is_some();
+            router.now_links[device] = link;
         }
         // Of these bridges programs know nothing.
         let (filters, answers, forgets) = (rarely(random), rarely(random), rarely(random));

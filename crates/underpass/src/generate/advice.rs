@@ -20,6 +20,9 @@ pub fn advice(reason: DropReason) -> &'static str {
         R::BridgeSource => {
             "`bridge fdb show`: the address is static at another port, or no station's (zeros, a group)."
         }
+        R::BridgeLocked => {
+            "`bridge -d link show`: the port is `locked`; `bridge fdb add STATION dev PORT master static` lets a station in."
+        }
         R::BridgeVlan => "`bridge vlan show`: add the VLAN to the port or to the bridge (`self`).",
         R::BridgeNowhere => {
             "`bridge fdb show` and `bridge link show`: flooding is off, or no other port is up."

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use underpass_engine::tables::{self, PortState};
 use underpass_netlink::bridge::{
-    BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, MCAST_FLOOD, PROXY_ARP,
+    BCAST_FLOOD, FLOOD, FORWARDING, HAIRPIN, ISOLATED, LEARNING, LEARNS, LOCKED, MCAST_FLOOD, PROXY_ARP,
     PROXY_ARP_WIFI, SpanningTree,
 };
 
@@ -47,6 +47,7 @@ pub(in crate::link) fn compile_port(router: &Router, link: &Link) -> Option<Box<
             _ => PortState::Closed,
         },
         learns: settings.has(LEARNS),
+        locked: settings.has(LOCKED),
         floods: [FLOOD, MCAST_FLOOD, BCAST_FLOOD].map(|switch| settings.has(switch)),
         hairpin: settings.has(HAIRPIN),
         isolated: settings.has(ISOLATED),

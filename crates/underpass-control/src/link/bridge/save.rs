@@ -2,8 +2,8 @@
 
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_netlink::bridge::{
-    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, MCAST_FLOOD, NEIGH_SUPPRESS,
-    NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree,
+    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, LOCKED, MCAST_FLOOD,
+    NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree,
 };
 
 use super::super::Link;
@@ -84,6 +84,7 @@ fn port_words(port: &BridgePort) -> Words {
         (MCAST_FLOOD, "mcast_flood"),
         (BCAST_FLOOD, "bcast_flood"),
         (ISOLATED, "isolated"),
+        (LOCKED, "locked"),
         (PROXY_ARP, "proxy_arp"),
         (PROXY_ARP_WIFI, "proxy_arp_wifi"),
         (NEIGH_SUPPRESS, "neigh_suppress"),
