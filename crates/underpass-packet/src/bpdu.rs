@@ -32,12 +32,14 @@ pub type BridgeId = [u8; 8];
 /// Why the bytes are not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Malformed {
-    /// Shorter than it says, or than what it says that it is.
+    /// Shorter than it says, or than what there is in every unit.
     Truncated,
     /// No unit of a spanning tree, or one of another version.
     Protocol,
     /// Neither a configuration nor a notification.
     Kind,
+    /// A configuration that is cut short.
+    Configuration,
 }
 
 /// What a bridge tells others on a network.
@@ -90,7 +92,7 @@ impl Bpdu {
         }
         match *kind {
             OF_CONFIGURATION => {
-                let unit = unit.first_chunk::<CONFIGURATION>().ok_or(Malformed::Truncated)?;
+                let unit = unit.first_chunk::<CONFIGURATION>().ok_or(Malformed::Configuration)?;
                 Ok(Self::Configuration(Configuration::read(unit)))
             }
             OF_TOPOLOGY_CHANGE => Ok(Self::TopologyChange),

@@ -21,16 +21,21 @@ impl LinkFrames {
         Ok(Self { socket })
     }
 
-    /// The next frame, which is written to the front of `frame`: the device by which it came, and its length in bytes, of which
-    /// what does not fit is missing. `None`: there is none.
+    /// The next frame that has come to the host, which is written to the front of `frame`: the device by which it came, and its
+    /// length in bytes, of which what does not fit is missing. One of a VLAN that the kernel has no device for has come to
+    /// nobody. `None`: there is none.
     ///
     /// # Errors
     /// Those of recvfrom(2), as ENETDOWN, which says once that a device has gone down.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<(u32, usize)>> {
-        match sys::receive_from(self.socket.as_raw_fd(), frame) {
-            Ok((length, from)) => Ok(Some((from.sll_ifindex.cast_unsigned(), length))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+        loop {
+            match sys::receive_from(self.socket.as_raw_fd(), frame) {
+                // Linux marks one with such a tag, which is beside the frame, in `__netif_receive_skb_core`.
+                Ok((_, from)) if from.sll_pkttype == libc::PACKET_OTHERHOST => {}
+                Ok((length, from)) => return Ok(Some((from.sll_ifindex.cast_unsigned(), length))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -178,14 +178,16 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
             adjust(router, cause, new.index);
         }
         publish_ports(router, old, new);
-        if [before, now].map(|bridge| bridge.settings.spanning_tree)
-            == [SpanningTree::Program, SpanningTree::Off]
-        {
+        let trees = [before, now].map(|bridge| bridge.settings.spanning_tree);
+        if trees == [SpanningTree::Program, SpanningTree::Off] {
             spanning::is_programs(router, &new.name, false);
             spanning::forward_all(router, cause, new);
         }
+        if before.settings.ageing_time != now.settings.ageing_time {
+            spanning::ageing_is_set(router, new.index);
+        }
         fdb::refresh_local(router, cause, new.index);
-        spanning::follow(router, cause, new.index);
+        spanning::follow(router, cause, new.index, trees == [SpanningTree::Off, SpanningTree::Own]);
     }
     let joined = old.master != new.master;
     if joined && let Some(index) = bridge_of(router, old.master).map(|bridge| bridge.index) {
@@ -194,7 +196,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
         adjust(router, cause, index);
         fdb::refresh_local(router, cause, index);
         select(router, cause, index);
-        spanning::follow(router, cause, index);
+        spanning::follow(router, cause, index, false);
     }
     let Some(bridge) = bridge_of(router, new.master) else { return };
     let (index, up) = (bridge.index, bridge.up());
@@ -217,7 +219,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
         select(router, cause, index);
     }
     fdb::refresh_local(router, cause, index);
-    spanning::follow(router, cause, index);
+    spanning::follow(router, cause, index, false);
 }
 
 /// What of a port decides for which stations its bridge answers.

@@ -155,6 +155,26 @@ fn what_decides_can_change() {
     assert_eq!(lab.router.spanning_tree_ports().count(), 0);
 }
 
+/// What a guard or a request has disabled stays so when it changes who decides.
+#[test]
+fn what_is_disabled_stays_so() {
+    let mut lab = bridged(&[(IFLA_BR_STP_STATE, 1)]);
+    assert_eq!(set_port(&mut lab, OTHER, IFLA_BRPORT_GUARD, 1), 0);
+    // Of an unknown type, and cut short.
+    let mut odd = Bpdu::TopologyChange.frame([2; 6], GROUP);
+    odd[20] = 2;
+    lab.router.hear_bridge(OTHER, &odd);
+    assert_eq!(states(&lab), [LISTENING, DISABLED]);
+    for tree in [0, 1] {
+        assert_eq!(set(&mut lab, &[(IFLA_BR_STP_STATE, tree)]), 0);
+        assert_eq!(states(&lab), [FORWARDING, DISABLED]);
+    }
+    for flags in [libc::IFF_UP as u32, UP] {
+        lab.tell_mac(libc::RTM_NEWLINK, (OTHER, "v1"), (flags, 1500), OTHERS_MAC);
+    }
+    assert_eq!(states(&lab), [FORWARDING, LISTENING]);
+}
+
 #[test]
 fn a_program_sets_states() {
     let mut lab = bridged(&[]);
@@ -167,6 +187,11 @@ fn a_program_sets_states() {
         assert_eq!(set_port(&mut lab, LOWER, IFLA_BRPORT_STATE, state), 0);
         assert_eq!(states(&lab), [state, FORWARDING]);
     }
+    // They are saved where they are not what a port begins with.
+    assert_eq!(set_port(&mut lab, OTHER, IFLA_BRPORT_STATE, BLOCKING), 0);
+    let saved = lab.router.save(&());
+    let of_ports: Vec<&str> = saved.lines().filter(|line| line.contains(" state ")).collect();
+    assert_eq!(of_ports, ["bridge link set dev v0 state 3"]);
     // One that gets a carrier waits for the program.
     for flags in [libc::IFF_UP as u32, UP] {
         lab.tell_mac(libc::RTM_NEWLINK, (OTHER, "v1"), (flags, 1500), OTHERS_MAC);

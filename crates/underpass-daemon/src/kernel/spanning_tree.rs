@@ -3,10 +3,16 @@
 
 use std::{
     io,
+    os::unix::process::CommandExt,
     path::Path,
     process::{Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
 };
 
 use crate::child;
@@ -50,7 +56,7 @@ pub fn keep(program: &Path, bridge: &str, starts: bool) -> bool {
 fn run(program: &Path, arguments: &[&str]) -> io::Result<ExitStatus> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    child::with_all_signals(&mut command);
+    child::with_all_signals(command.process_group(0));
     let mut child = command.spawn()?;
     let end = Instant::now() + PATIENCE;
     loop {
@@ -58,7 +64,8 @@ fn run(program: &Path, arguments: &[&str]) -> io::Result<ExitStatus> {
             return Ok(status);
         }
         if Instant::now() > end {
-            child.kill()?;
+            // With all that it has started.
+            killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL)?;
             child.wait()?;
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -85,5 +92,18 @@ mod tests {
         assert!(keep(&program, "br0", false));
         assert!(!keep(&program, "br1", true));
         assert_eq!(fs::read_to_string(&said).unwrap(), "br0 start\nbr0 stop\nbr1 start\n");
+    }
+
+    /// One that does not end is ended, with what it has started.
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, said) = (directory.path().join("bridge-stp"), directory.path().join("said"));
+        fs::write(&program, format!("#!/bin/sh\nsleep 60 &\necho $! > {}\nwait\n", said.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!keep(&program, "br0", true));
+        let pid = fs::read_to_string(&said).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        assert!(status.is_empty() || status.contains(") Z "), "{status}");
     }
 }

@@ -375,9 +375,6 @@ impl Live {
                 server.report(self);
             }
             self.follow();
-            if self.spanning_trees.follow(&mut self.router, events) {
-                server.report(self);
-            }
             while let Ok(word) = self.wanted.try_recv() {
                 match word {
                     Word::Wanted(wanted) => {
@@ -405,6 +402,9 @@ impl Live {
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
             self.attachments.follow_devices(&mut self.router);
+            if self.spanning_trees.follow(&mut self.router, events) {
+                server.report(self);
+            }
             self.router.reclaim();
             self.persistence.follow(&self.router);
         }

@@ -13,8 +13,8 @@ use super::events::{Events, Source};
 /// Most frames that are heard before something else is done.
 const AT_ONCE: usize = 256;
 
-/// The longest frame that is of interest; what follows is padding.
-const FRAME: usize = 128;
+/// The longest frame of 802.3, without its checksum.
+const FRAME: usize = 1514;
 
 /// How long to wait before the socket is tried again.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -17,6 +17,7 @@ use crate::drops::DropReason;
 use crate::l2::answer::{answer, is_arp_or_nd};
 use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
+use crate::path::kept::give_to_kernel;
 use crate::qos::edit::{insert, remove, tag_of};
 use crate::tables::{Bridge, BridgePort, Excluded, Link, LinkId, Membership, PortState};
 use crate::trace::Trace;
@@ -35,6 +36,7 @@ const TICK: u64 = 1_000_000;
 /// The link-local groups: IEEE 802.1Q table 8-1.
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 const SPANNING_TREE: u8 = 0x00;
+const OF_PROVIDERS: u8 = 0x08;
 const PAUSE: u8 = 0x01;
 
 /// No port of a bridge: a link has a number of fewer bits there.
@@ -385,7 +387,15 @@ fn stop<const COUNT: bool, T: Trace>(
     if let Some((vlan, (ingress, ..))) = vlan.zip(way.from).filter(|_| learns) {
         way.bridge.fdb.hear(Station::new(source, vlan), ingress, way.now);
     }
-    Step::Keep(packet)
+    // Whoever keeps the spanning tree hears it at the device. Of one that the kernel attaches, the kernel keeps such frames.
+    let link = way.from.map(|(_, link, _)| link).filter(|link| link.kernel.is_none());
+    match link.and_then(|link| link.host).filter(|_| group == SPANNING_TREE || group == OF_PROVIDERS) {
+        Some(host) if way.bridge.spanning_tree => {
+            give_to_kernel(path, host, packet, trace);
+            Step::Done
+        }
+        _ => Step::Keep(packet),
+    }
 }
 
 /// Whether a locked port takes frames of a station. One that was not heard for long is there until it is removed.

@@ -103,3 +103,38 @@ fn a_circle_with_a_bridge_of_the_kernels_is_cut() {
     assert!(r.log().contains("no bridge is heard at port a0 any more"), "{}", r.log());
     r.stop();
 }
+
+/// Ports of a tree that are tunnels, and VLAN devices above one: what bridges say goes through them.
+#[test]
+fn a_tree_through_tunnels() {
+    let Some(_turn) = turn("a_tree_through_tunnels") else { return };
+    let mut routers = ["one", "other"].map(|name| Node { namespace: net::namespace(name), router: None });
+    testbed::join(&routers[0].namespace, "u", &routers[1].namespace, "u").unwrap();
+    for (own, node) in routers.iter_mut().enumerate() {
+        let (own, end) = (own + 1, 2 - own);
+        node.namespace.run(&format!("ip link set u up; ip addr add 192.0.2.{own}/24 dev u")).unwrap();
+        node.start_with(&["--own-bridges", "--attach", "u"]);
+        node.run(&format!(
+            "ip link add g0 type gretap local 192.0.2.{own} remote 192.0.2.{end}
+             ip link add g5 link g0 type vlan id 5
+             ip link add v0 type vxlan id 7 local 192.0.2.{own} remote 192.0.2.{end} dstport 4789
+             ip link add br0 type bridge stp_state 1 forward_delay 200 priority {own}
+             for port in g0 g5 v0; do ip link set $port master br0 up; done
+             ip link set br0 up
+             ip addr add 10.0.0.{own}/24 dev br0"
+        ));
+    }
+    let [one, other] = &routers;
+    let open = |node: &Node| {
+        let all: Value = serde_json::from_str(&node.run("bridge -j link show")).unwrap();
+        all.as_array().unwrap().iter().filter(|port| port["state"] == "forwarding").count()
+    };
+    let end = Instant::now() + PATIENCE;
+    while (open(one), open(other)) != (3, 1) {
+        assert!(Instant::now() < end, "{} {}: {}", open(one), open(other), other.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    settle(&other.namespace, "10.0.0.1", PATIENCE).unwrap();
+    let pings = other.namespace.run("ping -n -c 20 -i 0.02 10.0.0.1").unwrap();
+    assert!(pings.contains(" 20 received, 0% packet loss") && !pings.contains("DUP"), "{pings}");
+}

@@ -2,7 +2,7 @@
 
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_netlink::bridge::{
-    self, BCAST_FLOOD, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, LOCKED, MCAST_FLOOD,
+    self, BCAST_FLOOD, BLOCKING, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, LOCKED, MCAST_FLOOD,
     NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree,
 };
 
@@ -144,8 +144,12 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         }
         let state = link.bridge_port.as_ref().map(|port| port.settings.state);
         let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
-        let is_set = spanning::of_port(save.router, link) != SpanningTree::Own;
-        if let Some(state) = state.filter(|state| *state != FORWARDING && with_vlan && is_set)
+        let at_first = match spanning::of_port(save.router, link) {
+            SpanningTree::Off => Some(FORWARDING),
+            SpanningTree::Program => Some(BLOCKING),
+            SpanningTree::Own => state,
+        };
+        if let Some(state) = state.filter(|_| state != at_first && with_vlan)
             && up
             && link.up()
             && link.carrier

@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use underpass_netlink::bridge::{
-    self, BLOCKING, DISABLED, FORWARDING, GUARD, LEARNING, LISTENING, PortInTree, ROOT_BLOCK, Shown,
-    SpanningTree,
+    self, DISABLED, FORWARDING, GUARD, PortInTree, ROOT_BLOCK, Shown, SpanningTree,
 };
-use underpass_packet::bpdu::Bpdu;
+use underpass_packet::bpdu::{self, Bpdu};
 
 use super::super::publish::publish_link;
 use super::super::{Link, LinkKind};
 use super::device::Bridge;
 use super::stations::count_learned;
+use super::tree::shown::HUNDREDTH;
 use super::tree::{Event, PortSettings, Times, Tree};
 use super::{bridge_of, fdb, is_open, query, select};
 use crate::Router;
 use crate::events::Cause;
-
-/// Milliseconds of a hundredth of a second, in which times are set.
-const HUNDREDTH: u64 = 10;
 
 /// The spanning trees of bridges.
 #[derive(Default)]
@@ -114,21 +111,28 @@ pub(super) fn is_programs(router: &mut Router, bridge: &str, starts: bool) -> bo
     namespace.is_some_and(|namespace| namespace.keep_spanning_tree(bridge, starts))
 }
 
+/// A request has set after how long a bridge forgets stations.
+pub(super) fn ageing_is_set(router: &mut Router, bridge: u32) {
+    if let Some(tree) = router.trees.trees.get_mut(&bridge) {
+        tree.ageing_is_set();
+    }
+}
+
 /// A bridge has no spanning tree any more.
 pub(super) fn forward_all(router: &mut Router, cause: Cause, bridge: &Link) {
-    let ports: Vec<u32> = router
-        .links
-        .slaves(bridge.index)
-        .filter(|port| is_open(port, bridge.up()))
-        .map(|port| port.index)
-        .collect();
+    // One that a guard or a request has disabled stays so. Linux: `br_port_state_selection`.
+    let disabled = |port: &Link| port.bridge_port.as_ref().is_none_or(|port| port.settings.state == DISABLED);
+    let ports =
+        router.links.slaves(bridge.index).filter(|port| is_open(port, bridge.up()) && !disabled(port));
+    let ports: Vec<u32> = ports.map(|port| port.index).collect();
     ports.into_iter().for_each(|port| put_state(router, cause, port, FORWARDING));
     publish_link(router, bridge.index);
     select(router, cause, bridge.index);
 }
 
-/// A bridge or a port of it has changed: so has its spanning tree, if it has one.
-pub(super) fn follow(router: &mut Router, cause: Cause, bridge: u32) {
+/// A bridge or a port of it has changed: so has its spanning tree, if it has one. `begins`: it was switched on, and ports go on
+/// in the states that they are in.
+pub(super) fn follow(router: &mut Router, cause: Cause, bridge: u32, begins: bool) {
     let Some(link) = router.links.get(bridge).cloned() else { return };
     let Some(of_bridge) = &link.bridge else { return };
     let settings = &of_bridge.settings;
@@ -170,7 +174,7 @@ pub(super) fn follow(router: &mut Router, cause: Cause, bridge: u32) {
             blocks_root: of_port.settings.has(ROOT_BLOCK),
             open: is_open(port, link.up()),
         };
-        tree.set_port(port.index, settings, of_port.settings.state);
+        tree.set_port(port.index, settings, begins.then_some(of_port.settings.state));
     }
     tree.retain_ports(|index| ports.iter().any(|port| port.index == index));
     tree.set_up(link.up());
@@ -191,6 +195,7 @@ fn settle(router: &mut Router, cause: Cause, bridge: u32) {
         tree.pass();
     }
     let (states, events, sent) = (tree.states().collect::<Vec<_>>(), tree.take_events(), tree.take_sent());
+    let ages_otherwise = tree.take_other_ageing();
     events.iter().for_each(|event| log(router, bridge, *event));
     if router.live.is_some() {
         let group =
@@ -204,7 +209,7 @@ fn settle(router: &mut Router, cause: Cause, bridge: u32) {
     }
     states.into_iter().for_each(|(port, state)| put_state(router, cause, port, state));
     select(router, cause, bridge);
-    if events.contains(&Event::Change) {
+    if ages_otherwise {
         publish_link(router, bridge);
     }
 }
@@ -215,14 +220,9 @@ fn log(router: &Router, bridge: u32, event: Event) {
     let of = name(bridge);
     match event {
         Event::State(port, state) => {
-            let state = match state {
-                DISABLED => "disabled",
-                LISTENING => "listening",
-                LEARNING => "learning",
-                FORWARDING => "forwarding",
-                BLOCKING => "blocking",
-                _ => "unknown",
-            };
+            // By `BR_STATE_*`.
+            let states = ["disabled", "listening", "learning", "forwarding", "blocking"];
+            let state = states.get(usize::from(state)).copied().unwrap_or_default();
             tracing::info!("{of}: port {} is {state}", name(port));
         }
         Event::Change => tracing::info!("{of}: the topology of its spanning tree changes"),
@@ -252,7 +252,11 @@ impl Router {
 
     /// A port has heard this frame, which may be one for its bridge.
     pub fn hear_bridge(&mut self, port: u32, frame: &[u8]) {
-        let Ok(heard) = Bpdu::parse(frame) else { return };
+        let heard = match Bpdu::parse(frame) {
+            Ok(heard) => Some(heard),
+            Err(bpdu::Malformed::Kind | bpdu::Malformed::Configuration) => None,
+            Err(_) => return,
+        };
         let bridge = self.links.get(port).and_then(|link| bridge_of(self, link.master));
         let Some((bridge, group)) =
             bridge.and_then(|link| Some((link.index, link.bridge.as_ref()?.settings.group())))
@@ -262,9 +266,8 @@ impl Router {
         let now = now(self);
         if let Some(tree) = self.trees.trees.get_mut(&bridge).filter(|_| frame.starts_with(&group)) {
             tree.set_time(now);
-            let before = tree.ageing();
-            tree.hear(port, &heard);
-            self.tree_has_changed(bridge, before);
+            tree.hear(port, heard.as_ref());
+            settle(self, Cause::default(), bridge);
         }
     }
 
@@ -277,20 +280,12 @@ impl Router {
         for bridge in bridges {
             if let Some(tree) = self.trees.trees.get_mut(&bridge) {
                 tree.set_time(now);
-                let before = tree.ageing();
                 tree.pass();
-                self.tree_has_changed(bridge, before);
+                settle(self, Cause::default(), bridge);
             }
         }
         let next = self.trees.trees.values().filter_map(Tree::due).min();
         next.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(now)))
-    }
-
-    fn tree_has_changed(&mut self, bridge: u32, ageing: Option<u64>) {
-        settle(self, Cause::default(), bridge);
-        if self.trees.trees.get(&bridge).and_then(Tree::ageing) != ageing {
-            publish_link(self, bridge);
-        }
     }
 
     /// What is to be sent to other bridges, once: the port, and the frame.

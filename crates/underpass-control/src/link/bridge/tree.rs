@@ -8,7 +8,7 @@
 //! Times are milliseconds, of a clock that the caller has.
 
 mod select;
-mod shown;
+pub(super) mod shown;
 mod speak;
 #[cfg(test)]
 mod tests;
@@ -106,6 +106,10 @@ pub(crate) struct Tree {
     root_path_cost: u32,
     root_port: Option<u32>,
     topology_change: bool,
+    /// What is shown as the ageing time since the topology has changed.
+    shortened: Option<u64>,
+    /// The ageing time that the caller was told of.
+    told_ageing: Option<u64>,
     detected: bool,
     hello: Timer,
     notification: Timer,
@@ -132,6 +136,8 @@ impl Tree {
             root_path_cost: 0,
             root_port: None,
             topology_change: false,
+            shortened: None,
+            told_ageing: None,
             detected: false,
             hello: None,
             notification: None,
@@ -155,6 +161,12 @@ impl Tree {
     /// What has happened, once.
     pub fn take_events(&mut self) -> Vec<Event> {
         take(&mut self.events)
+    }
+
+    /// Whether [`Tree::ageing`] has changed since this was last asked.
+    pub fn take_other_ageing(&mut self) -> bool {
+        let now = self.ageing();
+        std::mem::replace(&mut self.told_ageing, now) != now
     }
 
     /// The ports and their states.
@@ -244,18 +256,19 @@ impl Tree {
             self.hello = self.next_hello();
             self.say_hello();
         } else {
-            (self.topology_change, self.detected) = (false, false);
+            self.set_change(false);
+            self.detected = false;
             (self.hello, self.notification, self.change) = (None, None, None);
         }
     }
 
-    /// A port is there with these settings; a new one is in this state. Linux: `br_stp_enable_port`, `br_stp_disable_port`,
+    /// A port is there with these settings. A new one goes on in this state, if it was there before the tree. Linux: `br_stp_enable_port`, `br_stp_disable_port`,
     /// `br_stp_set_port_priority`, `br_stp_set_path_cost`.
-    pub fn set_port(&mut self, index: u32, settings: PortSettings, state: u8) {
+    pub fn set_port(&mut self, index: u32, settings: PortSettings, state: Option<u8>) {
         if !self.ports.contains_key(&index) {
             let port = Port {
-                settings: PortSettings { open: settings.open && state != DISABLED, ..settings },
-                state,
+                settings: PortSettings { open: settings.open && state.is_some(), ..settings },
+                state: state.unwrap_or(DISABLED),
                 best: Offer::default(),
                 born: 0,
                 acknowledges: false,
@@ -338,14 +351,28 @@ impl Tree {
 
     /// Linux: `br_topology_change_detection`.
     fn detect_change(&mut self) {
-        self.events.push(Event::Change);
+        if !self.topology_change && !self.detected {
+            self.events.push(Event::Change);
+        }
         if self.is_root() {
-            self.topology_change = true;
+            self.set_change(true);
             self.change = Some(self.now + self.own.forward_delay + self.own.max_age);
         } else if !self.detected {
             self.notify_change();
         }
         self.detected = true;
+    }
+
+    /// Linux: `__br_set_topology_change`.
+    fn set_change(&mut self, changes: bool) {
+        if std::mem::replace(&mut self.topology_change, changes) != changes {
+            self.shortened = changes.then_some(2 * self.times.forward_delay);
+        }
+    }
+
+    /// An ageing time was set, and is shown. Linux: `br_set_ageing_time`.
+    pub fn ageing_is_set(&mut self) {
+        self.shortened = None;
     }
 
     /// Tells the root by the port that leads to it, until that is acknowledged. Linux: `br_transmit_tcn`.
@@ -382,7 +409,8 @@ impl Tree {
             self.notify_change();
         }
         if expired(&mut self.change, now) {
-            (self.topology_change, self.detected) = (false, false);
+            self.set_change(false);
+            self.detected = false;
         }
         for index in self.indices(|_| true) {
             let mut of = |timer: fn(&mut Port) -> &mut Timer| {
@@ -418,7 +446,10 @@ impl Tree {
         match self.ports.get(&index).map(|port| port.state) {
             Some(LISTENING) => {
                 self.set_state(index, LEARNING);
-                self.delay(index);
+                let next = self.now + self.times.forward_delay;
+                if let Some(port) = self.ports.get_mut(&index) {
+                    port.forward_delay = Some(next);
+                }
             }
             Some(LEARNING) => {
                 self.set_state(index, FORWARDING);

@@ -19,7 +19,7 @@ impl Tree {
         let mut chosen: Option<(Offer, u16, u32)> = None;
         for index in self.indices(|port| port.state != DISABLED && !self.is_designated(port)) {
             let Some(port) = self.ports.get(&index).filter(|port| port.best.root < self.id) else { continue };
-            let way = Offer { cost: port.best.cost.saturating_add(port.settings.cost), ..port.best };
+            let way = Offer { cost: port.best.cost.wrapping_add(port.settings.cost), ..port.best };
             let offered = (way, port.settings.id, index);
             if chosen.is_some_and(|best| (best.0, best.1) <= (way, offered.1)) {
                 continue;

@@ -5,7 +5,7 @@ use underpass_netlink::bridge::{InTree, PortInTree};
 use super::{Port, Timer, Tree};
 
 /// Milliseconds of a hundredth of a second.
-const HUNDREDTH: u64 = 10;
+pub(in crate::link::bridge) const HUNDREDTH: u64 = 10;
 
 impl Tree {
     /// Where the bridge is in the tree. Linux: `br_fill_info`.
@@ -21,7 +21,7 @@ impl Tree {
             topology_change: [self.topology_change, self.detected],
             timers: [self.hello, self.notification, self.change].map(|timer| left(timer, now)),
             times: times.map(|time| (time / HUNDREDTH) as u32),
-            ageing_time: self.ageing().map(|time| (time / HUNDREDTH) as u32),
+            ageing_time: self.shortened.map(|time| (time / HUNDREDTH) as u32),
         }
     }
 
@@ -40,9 +40,10 @@ impl Tree {
         })
     }
 
-    /// After how many milliseconds stations are forgotten while they may be elsewhere. Linux: `__br_set_topology_change`.
+    /// After how many milliseconds stations are forgotten while they may be elsewhere. Linux: `hold_time`, which is half of what
+    /// it shows.
     pub fn ageing(&self) -> Option<u64> {
-        self.topology_change.then_some(2 * self.times.forward_delay)
+        self.topology_change.then_some(self.times.forward_delay)
     }
 }
 

@@ -59,8 +59,8 @@ impl Tree {
         }
     }
 
-    /// A port has heard this. Linux: `br_stp_rcv`.
-    pub fn hear(&mut self, index: u32, heard: &Bpdu) {
+    /// A port has heard this, or what should have been such a unit. Linux: `br_stp_rcv`.
+    pub fn hear(&mut self, index: u32, heard: Option<&Bpdu>) {
         let Some(port) = self.ports.get(&index).filter(|port| self.up && port.state != DISABLED) else {
             return;
         };
@@ -70,9 +70,10 @@ impl Tree {
             return;
         }
         match heard {
-            Bpdu::Configuration(heard) if heard.message_age > heard.max_age => {}
-            Bpdu::Configuration(heard) => self.hear_configuration(index, heard),
-            Bpdu::TopologyChange => self.hear_change(index),
+            None => {}
+            Some(Bpdu::Configuration(heard)) if heard.message_age > heard.max_age => {}
+            Some(Bpdu::Configuration(heard)) => self.hear_configuration(index, heard),
+            Some(Bpdu::TopologyChange) => self.hear_change(index),
         }
     }
 
@@ -112,7 +113,7 @@ impl Tree {
                 hello: milliseconds(heard.hello_time),
                 forward_delay: milliseconds(heard.forward_delay),
             };
-            self.topology_change = heard.topology_change;
+            self.set_change(heard.topology_change);
             self.say_hello();
             if heard.acknowledges {
                 self.detected = false;

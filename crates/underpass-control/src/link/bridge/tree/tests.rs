@@ -46,7 +46,7 @@ impl Networks {
         self.trees[bridge].set_time(self.now);
         for (number, network) in self.at[bridge].iter().enumerate() {
             let settings = port(number + 1, network.is_some());
-            self.trees[bridge].set_port(number as u32, settings, DISABLED);
+            self.trees[bridge].set_port(number as u32, settings, None);
         }
     }
 
@@ -76,7 +76,7 @@ impl Networks {
                     for (number, at) in ports.iter().enumerate() {
                         if *at == Some(network) && (bridge, number) != (from, by as usize) {
                             self.trees[bridge].set_time(self.now);
-                            self.trees[bridge].hear(number as u32, &unit);
+                            self.trees[bridge].hear(number as u32, Some(&unit));
                             self.heard += 1;
                         }
                     }
@@ -162,7 +162,7 @@ fn a_port_listens_then_learns_then_forwards() {
     }
     assert_eq!(states, [LISTENING, LISTENING, LEARNING, FORWARDING]);
     // The topology has changed, and is settled after max_age and forward_delay.
-    assert_eq!(networks.trees[0].ageing(), Some(30_000));
+    assert_eq!(networks.trees[0].ageing(), Some(15_000));
     networks.pass(40_000);
     assert_eq!(networks.trees[0].ageing(), None);
 }
@@ -221,10 +221,36 @@ fn the_root_has_the_last_word() {
     networks.pass(8_500);
     assert_eq!(networks.state(2, 1), FORWARDING);
     networks.pass(3_000);
-    assert_eq!([0, 1, 2].map(|bridge| networks.trees[bridge].ageing()), [Some(8_000); 3]);
+    assert_eq!([0, 1, 2].map(|bridge| networks.trees[bridge].ageing()), [Some(4_000); 3]);
     assert!(!networks.trees[2].shown(0).topology_change[1], "it was not acknowledged");
     networks.pass(30_000);
     assert_eq!([0, 1, 2].map(|bridge| networks.trees[bridge].ageing()), [None; 3]);
+}
+
+/// A port that learns when the root says that nobody waits does not wait either.
+#[test]
+fn a_delay_of_0_is_no_delay_for_ever() {
+    let mut networks = Networks::new(vec![vec![Some(0)], vec![Some(0), Some(1)]]);
+    networks.pass(16_000);
+    assert_eq!(networks.state(1, 1), LEARNING);
+    networks.plug(1, 1, Some(2));
+    networks.trees[0].configure(id(0), Times { forward_delay: 0, ..TIMES });
+    networks.pass(16_000);
+    assert_eq!(networks.state(1, 1), FORWARDING);
+}
+
+/// What is shown is what Linux shows: twice the delay, until another time is set.
+#[test]
+fn stations_are_forgotten_sooner_while_the_topology_changes() {
+    let mut networks = Networks::new(vec![vec![Some(0)]]);
+    networks.pass(31_000);
+    let shown = |networks: &Networks| networks.trees[0].shown(networks.now).ageing_time;
+    assert_eq!((networks.trees[0].ageing(), shown(&networks)), (Some(15_000), Some(3_000)));
+    assert!(networks.trees[0].take_other_ageing() && !networks.trees[0].take_other_ageing());
+    networks.trees[0].ageing_is_set();
+    assert_eq!((networks.trees[0].ageing(), shown(&networks)), (Some(15_000), None));
+    networks.pass(40_000);
+    assert!(networks.trees[0].take_other_ageing());
 }
 
 /// `guard on` and `root_block on`.
@@ -240,18 +266,22 @@ fn guarded_ports_hear_no_bridge_and_no_root() {
     });
     let alone = || Networks::new(vec![vec![Some(0)]]);
     let mut networks = alone();
-    networks.trees[0].set_port(0, PortSettings { guards: true, ..port(1, true) }, DISABLED);
-    networks.trees[0].hear(0, &better);
+    networks.trees[0].set_port(0, PortSettings { guards: true, ..port(1, true) }, None);
+    networks.trees[0].hear(0, Some(&better));
     assert_eq!(networks.state(0, 0), DISABLED);
     assert!(networks.trees[0].take_events().contains(&Event::Guarded(0)));
     networks.plug(0, 0, None);
     networks.plug(0, 0, Some(0));
     assert_eq!(networks.state(0, 0), LISTENING);
+    // What should have been a unit is as good.
+    networks.trees[0].set_port(0, PortSettings { guards: true, ..port(1, true) }, None);
+    networks.trees[0].hear(0, None);
+    assert_eq!(networks.state(0, 0), DISABLED);
 
     let mut networks = alone();
-    networks.trees[0].set_port(0, PortSettings { blocks_root: true, ..port(1, true) }, DISABLED);
+    networks.trees[0].set_port(0, PortSettings { blocks_root: true, ..port(1, true) }, None);
     networks.pass(40_000);
-    networks.trees[0].hear(0, &better);
+    networks.trees[0].hear(0, Some(&better));
     assert_eq!((networks.state(0, 0), networks.trees[0].shown(0).root), (LISTENING, id(0)));
 }
 
@@ -268,7 +298,7 @@ fn configurations_are_held_back() {
     });
     networks.trees[0].take_sent();
     for _ in 0..5 {
-        networks.trees[0].hear(0, &worse);
+        networks.trees[0].hear(0, Some(&worse));
     }
     assert!(networks.trees[0].take_sent().is_empty());
     assert!(networks.trees[0].port_shown(0, 0).unwrap().pending);
@@ -282,7 +312,7 @@ fn configurations_are_held_back() {
 fn what_forwards_goes_on() {
     let mut tree = Tree::new(id(0), TIMES);
     tree.set_up(true);
-    tree.set_port(0, port(1, true), FORWARDING);
+    tree.set_port(0, port(1, true), Some(FORWARDING));
     assert_eq!(tree.states().collect::<Vec<_>>(), [(0, FORWARDING)]);
     assert_eq!(tree.settles(), None);
     tree.set_up(false);
@@ -334,7 +364,7 @@ proptest! {
                     hello_time, forward_delay,
                 })
             };
-            networks.trees[0].hear(0, &unit);
+            networks.trees[0].hear(0, Some(&unit));
             networks.deliver();
             networks.pass(500);
         }
