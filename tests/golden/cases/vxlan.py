@@ -167,6 +167,19 @@ for suffix, wide in BOTH:
 
 out_of("out6-unsummed", "over IPv6: without a checksum, where that is taken", True, [("no checksum", carried(True, framed(in4()), chksum=0))], "udp6zerocsumrx")
 
+Case(
+    "tunnel/vxlan/short",
+    "Frames with less than an IP header do not go in.",
+    device(False)
+    + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol all prio 1 matchall action mirred egress redirect dev tun1"],
+    [
+        (f"{n} bytes of {what}", "p0", Raw(bytes(Ether(dst=FAR_MAC, src=N0) / packet)[: 14 + n]))
+        for what, packet, sizes_of in [("IPv4", ip4(IN4) / udp(), (19, 20)), ("IPv6", ip6(IN6) / udp(), (39, 40))]
+        for n in sizes_of
+    ],
+    remembers=True,
+)
+
 TWO = [
     "ip link add tun2 address 02:00:00:00:00:78 type vxlan id 101 local 198.51.100.1 remote 198.51.100.3 dstport 4789",
     "ip link set tun2 addrgenmode none",

@@ -224,10 +224,14 @@ fn go_in<const COUNT: bool, T: Trace>(
     let id = given.unwrap_or(id);
     // Linux: `skb_dst_drop`, by which it loses its route as well.
     meta.extra.unrouted |= meta.packet.tag().tunnel == NO_TUNNEL_KEY;
+    let bare = view.tables.tunnels().tunnel(id, view.guard).filter(|chosen| lacks_parameters(chosen));
+    if let Some(chosen) = bare {
+        return (meta, refuse_without_parameters(path, chosen));
+    }
     if is_short(&meta.packet, tunnel) {
         let verdict = match tunnel.kind {
-            // Linux: `ipgre_xmit` and `gre_tap_xmit`, for which that is no error.
-            TunnelKind::Gre | TunnelKind::Gretap => {
+            // Linux: `ipgre_xmit`, `gre_tap_xmit` and `vxlan_xmit_one`, for which that is no error.
+            TunnelKind::Gre | TunnelKind::Gretap | TunnelKind::Vxlan | TunnelKind::Vxlan6 => {
                 path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
                 Verdict::drop(DropReason::TunnelPayload)
             }
