@@ -1369,3 +1369,12 @@ for kind in ("ipip", "gre"):
             ("fits", ether(ip4("192.168.9.9") / udp(100))),
         ],
     )
+
+for kind, end in [("gretap", "ip dst 198.51.100.2 ttl 9"), ("ip6gretap", "ip6 dst 2001:db8:2::2 hoplimit 9")]:
+    Case(
+        f"tunnel/{kind}/external-on-link",
+        "A route without a gateway says where frames for its neighbours go.",
+        tunnel(kind, "external", "")
+        + [f"ip route add 10.8.0.0/24 encap {end} dev tun1", "ip neigh add 10.8.0.5 lladdr 02:00:00:00:01:88 dev tun1 nud permanent"],
+        put_in([("a neighbour", ip4("10.8.0.5") / udp())]),
+    )

@@ -226,7 +226,10 @@ fn build_hop(
     let encapsulates = |encap: &&Encap| !matches!(encap, Encap::Ip(_)) || is_external(router, hop.oif);
     match hop.encap().filter(encapsulates) {
         Some(encap) => match encap {
-            Encap::Ip(given) => build_given(router, given, hop, limits, build),
+            Encap::Ip(given) => {
+                let gateway = hop.gateway.or(neighbour);
+                build_given(router, given, &Hop { gateway, ..hop.clone() }, limits, build)
+            }
             Encap::Seg6Local(local) => {
                 let Some(behaviour) = behaviour(router, local, hop, scope, build) else {
                     return Action::Discard(Discard::Blackhole);
@@ -405,7 +408,8 @@ pub(crate) fn neighbour_action(
     }
     let address = family.address(host);
     router.routes.published.mac(*oif, address)?;
-    if ioam::of(hop).is_some() {
+    let given = matches!(hop.encap(), Some(Encap::Ip(_))) && is_external(router, *oif);
+    if ioam::of(hop).is_some() || given {
         let key = (ids.clone(), scope, Some(Box::new(address)));
         let link = (*oif, address);
         let known = router.routes.compiled.compiled(&key);
