@@ -51,7 +51,7 @@ STATISTICS = [
 
 # The source ports of flows, by the destination port: those of `encap-sport auto` and of
 # `vxlan`; of `bareudp`, and with `srcportmin 60000`; of `geneve`.
-FLOW_PORTS = {6081: (1, 65534), 5555: (32768, 60999), 4789: (32768, 60999), 6635: (0, 65535), 6636: (60000, 65535)}
+FLOW_PORTS = {6081: (1, 65534), 5555: (32768, 60999), 4789: (32768, 60999), 4790: (32768, 60999), 6635: (0, 65535), 6636: (60000, 65535)}
 
 # Variables that Underpass has and Linux has not.
 OURS = {"net.mpls.tc_propagate"}

@@ -46,7 +46,7 @@ pub const DONT_FRAGMENT: u16 = 0x100;
 /// `TUNNEL_OPTIONS_PRESENT`, which Linux takes out.
 const OPTIONS_PRESENT: u16 = 0x5800;
 
-/// What a device with external metadata puts before the packets of a route.
+/// What a device with external metadata puts before the packets of a route, or of an action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct IpTunnel {
     /// `id`.
@@ -61,6 +61,8 @@ pub struct IpTunnel {
     pub tos: u8,
     /// [`CSUM`] and the others.
     pub flags: u16,
+    /// The UDP destination port of what has ports; 0: the device's. Only an action says it.
+    pub port: u16,
 }
 
 impl IpTunnel {
@@ -87,6 +89,7 @@ impl IpTunnel {
             ttl: byte(TTL),
             tos: byte(TOS),
             flags: attributes.get(FLAGS).map_or(0, |flags| flags.be16()) & !OPTIONS_PRESENT,
+            port: 0,
         })
     }
 
@@ -119,7 +122,7 @@ mod tests {
             reply.be16(FLAGS, KEY);
         });
         let [destination, source] = [[10, 0, 0, 2], [10, 0, 0, 1]].map(IpAddr::from);
-        let expected = IpTunnel { id: 100, destination, source, ttl: 0, tos: 0, flags: KEY };
+        let expected = IpTunnel { id: 100, destination, source, ttl: 0, tos: 0, flags: KEY, port: 0 };
         assert_eq!(IpTunnel::parse(&as_attribute(&bytes), false), Ok(expected));
         let options = written(|reply| reply.attribute(OPTS, &[]));
         assert_eq!(IpTunnel::parse(&as_attribute(&options), false).unwrap_err().errno, EOPNOTSUPP);
@@ -132,7 +135,7 @@ mod tests {
                 true => IpAddr::V6(end),
                 false => Ipv4Addr::from_bits(end.to_bits() as u32).into(),
             });
-            let tunnel = IpTunnel { id, destination, source, ttl, tos, flags };
+            let tunnel = IpTunnel { id, destination, source, ttl, tos, flags, port: 0 };
             let bytes = written(|reply| tunnel.write(reply));
             prop_assert_eq!(IpTunnel::parse(&as_attribute(&bytes), v6), Ok(tunnel));
         }

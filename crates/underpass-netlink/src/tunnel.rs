@@ -114,6 +114,11 @@ impl Kind {
         matches!(self, Self::GreTap | Self::Ip6GreTap | Self::Vxlan | Self::Geneve | Self::Srv6L2)
     }
 
+    /// Whether it is one over UDP, of either family of addresses where metadata say them.
+    pub const fn over_udp(self) -> bool {
+        matches!(self, Self::BareUdp | Self::Vxlan | Self::Geneve | Self::GeneveIp)
+    }
+
     /// Whether a device has a queue when it comes up: Linux's `IFF_NO_QUEUE` is not set.
     pub const fn queues(self) -> bool {
         matches!(self, Self::GreTap | Self::Ip6GreTap)

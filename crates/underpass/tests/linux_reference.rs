@@ -267,6 +267,16 @@ fn geneve_as_in_linux() {
     as_recorded("geneve");
 }
 
+/// VXLANs and Geneve devices with external metadata: made, shown and deleted, the ports that they have alone, and what is
+/// refused.
+#[test]
+fn external_networks_as_in_linux() {
+    let daemon = two_ports();
+    answers_of(&|line| daemon.exec(line), "external", |line| {
+        without_chance(line).replace("tso_max_size 524280", "tso_max_size 65536")
+    });
+}
+
 /// `tunl0` and its like: made when they are first named, shown, changed, used, and what is refused. Linux has made them
 /// with others before the first line, so that they have other indices.
 #[test]

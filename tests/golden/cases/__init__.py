@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     devices,
     edits,
     endpoint,
+    external,
     fallback,
     fou,
     geneve,

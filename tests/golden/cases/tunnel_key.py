@@ -13,8 +13,16 @@ HERE4, HERE6 = "src_ip 198.51.100.1 dst_ip 198.51.100.2", "src_ip 2001:db8:2::1 
 FULL = "id 100 tos 0x20 ttl 9"
 
 
+# Networks, over either family; `-bare`: packets are inside, and no frames.
+NETWORKS = [kind + six for kind in ("vxlan", "geneve", "geneve-bare") for six in ("", "6")]
+
+
 def ends_of(kind):
-    return HERE6 if kind.startswith("ip6") or kind == "bareudp6" else HERE4
+    return HERE6 if kind.startswith("ip6") or kind.endswith("6") else HERE4
+
+
+def has_frames(kind):
+    return kind.endswith("tap") or kind in NETWORKS and "bare" not in kind
 
 
 def device(kind, **more):
@@ -22,6 +30,10 @@ def device(kind, **more):
     if kind.startswith("bareudp"):
         lines = bareudp.device(**more)
         return lines + ["ip route add 10.7.0.0/16 dev tun1", "ip -6 route add 2001:db8:7::/48 dev tun1"]
+    if kind in NETWORKS:
+        options = "dstport 4789 external" if kind.startswith("vxlan") else "external"
+        bare = " innerprotoinherit" if "bare" in kind else ""
+        return tunnel(kind.split("-")[0].rstrip("6"), options + bare, "", **more)
     return tunnel(kind, "mode any external" if kind == "ip6tnl" else "external", "", **more)
 
 
@@ -43,7 +55,8 @@ def coming(*filters, at="p0"):
 
 
 TO_TUNNEL = "action mirred egress redirect dev tun1"
-ALL_KINDS = EXTERNAL + ["bareudp", "bareudp6"]
+OVER_UDP = ["bareudp", "bareudp6"] + NETWORKS
+ALL_KINDS = EXTERNAL + OVER_UDP
 
 for kind in ALL_KINDS:
     inside = FOUR[:4] + SIX[:3] if kind != "ipip" else FOUR[:4]
@@ -70,7 +83,7 @@ for kind in ALL_KINDS:
             f"another-source/{kind}",
             f"The source that an action or a route gives an external {kind} is an address of another link.",
             kind,
-            coming(f"protocol all prio 1 matchall {of_port} pipe {TO_TUNNEL}", at="p1") + (routes if kind != "ip6gretap" else []),
+            coming(f"protocol all prio 1 matchall {of_port} pipe {TO_TUNNEL}", at="p1") + (routes if not has_frames(kind) else []),
             FOUR[:1] + [("redirected", "p1", Ether(dst=P1, src=N1) / ip4(IN4) / udp())],
         )
     case(
@@ -117,18 +130,20 @@ for kind in ALL_KINDS:
         ECN if kind != "ipip" else ECN[:7],
         (OUT,),
     )
-    case(
-        f"family/{kind}",
-        f"The addresses are of the other family, or the source is not the router's: what {kind} counts.",
-        kind,
-        leaving(
-            f"protocol ip prio 1 matchall {key('gre' if ends_of(kind) == HERE6 else 'ip6gre')}"
-            if not kind.startswith("bareudp")
-            else "protocol ip prio 1 matchall action tunnel_key set src_ip 198.51.100.77 dst_ip 198.51.100.2 ttl 9"
-        ),
-        FOUR[:1] + (SIX[:1] if kind != "ipip" else []),
-        (OUT,),
-    )
+    # What has no way is a case of its own: `differs/tunnel/*/external/foreign`.
+    if kind not in NETWORKS:
+        case(
+            f"family/{kind}",
+            f"The addresses are of the other family, or the source is not the router's: what {kind} counts.",
+            kind,
+            leaving(
+                f"protocol ip prio 1 matchall {key('gre' if ends_of(kind) == HERE6 else 'ip6gre')}"
+                if kind not in OVER_UDP
+                else "protocol ip prio 1 matchall action tunnel_key set src_ip 198.51.100.77 dst_ip 198.51.100.2 ttl 9"
+            ),
+            FOUR[:1] + (SIX[:1] if kind != "ipip" else []),
+            (OUT,),
+        )
     case(
         f"unset/{kind}",
         f"An action takes away what a route says of where packets by {kind} go.",
@@ -139,7 +154,7 @@ for kind in ALL_KINDS:
                 if ends_of(kind) == HERE6
                 else f"ip route replace 10.7.0.0/16 encap ip dst 198.51.100.2 ttl 64 {via}"
             )
-            for via in ["via 10.6.0.2 dev tun1" if kind.endswith("tap") else "dev tun1"]
+            for via in ["via 10.6.0.2 dev tun1" if has_frames(kind) else "dev tun1"]
         ]
         + leaving("protocol ip prio 1 u32 match ip tos 0x10 0xff action tunnel_key unset"),
         [("another TOS", tos4(0)), ("unset", tos4(0x10))],
@@ -155,7 +170,7 @@ for kind in ALL_KINDS:
                 if ends_of(kind) == HERE6
                 else f"ip route replace 10.7.0.0/16 encap ip id 7 dst 198.51.100.3 ttl 64 key {via}"
             )
-            for via in ["via 10.6.0.2 dev tun1" if kind.endswith("tap") else "dev tun1"]
+            for via in ["via 10.6.0.2 dev tun1" if has_frames(kind) else "dev tun1"]
         ]
         + leaving(f"protocol ip prio 1 u32 match ip tos 0x10 0xff {key(kind)}"),
         [("the action's", tos4(0x10))],
@@ -171,7 +186,7 @@ for kind in ALL_KINDS:
                 if ends_of(kind) == HERE6
                 else f"ip route replace 10.7.0.0/16 encap ip dst 198.51.100.2 tos 0x29 ttl 64 {via}"
             )
-            for via in ["via 10.6.0.2 dev tun1" if kind.endswith("tap") else "dev tun1"]
+            for via in ["via 10.6.0.2 dev tun1" if has_frames(kind) else "dev tun1"]
         ],
         FOUR[:2] + ECN[:7],
     )

@@ -48,6 +48,8 @@ const MOST6: u32 = 65535 + 40;
 const UDP: u32 = 8;
 /// Bytes of the headers of UDP and of VXLAN, or of Geneve without options.
 const OVERLAY: u32 = UDP + 8;
+/// Bytes of an IPv6 header.
+const IPV6: u32 = 40;
 /// The option with the tunnel encapsulation limit, padded: `sizeof(struct ipv6_opt_hdr) + …`.
 const LIMIT_OPTION: u32 = 8;
 /// `IFA_F_STABLE_PRIVACY`.

@@ -146,16 +146,16 @@ fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
     let protocols = protocols_of(kind);
     let claim = move |protocol, port, quoted| Claim { ipv6: kind.ipv6(), protocol, port, quoted };
     let datagrams = tunnel.encap.udp().map(|_| claim(protocol::UDP, tunnel.encap.destination_port, true));
-    let bare = tunnel.parameters.bare.into_iter().flat_map(|bare| {
-        [false, true].map(|ipv6| Claim { ipv6, protocol: protocol::UDP, port: bare.port, quoted: true })
-    });
-    let of_vxlan = tunnel.parameters.vxlan.map(|vxlan| vxlan.port);
-    let of_network = of_vxlan.or(tunnel.parameters.geneve.map(|geneve| geneve.port));
-    let network = of_network.map(|port| {
-        let ipv6 = tunnel.parameters.remote.is_ipv6();
-        Claim { ipv6, protocol: protocol::UDP, port, quoted: true }
+    let parameters = &tunnel.parameters;
+    let of_bare = parameters.bare.map(|bare| bare.port);
+    let of_vxlan = parameters.vxlan.map(|vxlan| vxlan.port);
+    let over_udp = of_bare.or(of_vxlan).or(parameters.geneve.map(|geneve| geneve.port));
+    let (external, six) = (parameters.external, parameters.remote.is_ipv6());
+    let own = over_udp.into_iter().flat_map(move |port| {
+        let families = [false, true].into_iter().filter(move |ipv6| external || *ipv6 == six);
+        families.map(move |ipv6| Claim { ipv6, protocol: protocol::UDP, port, quoted: true })
     });
     let plain =
         protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
-    plain.chain(datagrams).chain(bare).chain(network)
+    plain.chain(datagrams).chain(own)
 }

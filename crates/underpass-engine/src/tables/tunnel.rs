@@ -426,7 +426,7 @@ pub enum FouPayload {
     Protocol(u8),
     /// What its GUE header says: `gue`.
     Gue,
-    /// A packet of this `bareudp`.
+    /// What is of this `bareudp`, or of this VXLAN or Geneve device that is external.
     Device(TunnelId),
     /// A frame of the VXLAN that its header names.
     Vxlan,

@@ -78,6 +78,11 @@ pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
     if tunnel.kind == TunnelKind::Srv6L2 {
         return None;
     }
+    // What comes in for an external one the port says: `FouPayload::Device`.
+    let external = tunnel.role == TunnelRole::External && tunnel.kind.is_over_udp();
+    if external || matches!(tunnel.role, TunnelRole::Route { .. }) {
+        return None;
+    }
     if let (Some(vxlan), Some(udp)) = (&tunnel.vxlan, tunnel.udp) {
         return Some((Class::Both, of_vxlan(vxlan.vni, udp.destination_port)));
     }

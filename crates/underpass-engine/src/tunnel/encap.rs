@@ -366,6 +366,9 @@ pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Verdict {
     let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+    if let Some(tunnel) = tunnel.filter(|tunnel| lacks_parameters(tunnel)) {
+        return refuse_without_parameters(path, tunnel);
+    }
     match tunnel.and_then(|tunnel| Some((tunnel, tunnel.config.behind.as_ref()?))) {
         Some(behind) => send_to_ends(path, view, meta, (id, inside), behind, trace),
         None => encapsulate_to(path, view, meta, (id, inside), None, trace),
@@ -519,6 +522,24 @@ fn limit_reached<const COUNT: bool>(
         meta.extra.flags &= !OPAQUE;
     }
     Verdict::error(DropReason::TunnelLimit, IcmpError::Header)
+}
+
+/// Whether a tunnel is a network of which neither a route nor an action has said where a packet goes.
+#[inline]
+pub(super) fn lacks_parameters(tunnel: &StoredTunnel) -> bool {
+    tunnel.kind.is_network() && tunnel.config.role == TunnelRole::External
+}
+
+/// Refuses a packet for such a network: to `geneve_xmit` it is dropped, and `vxlan_xmit` does not count it.
+#[cold]
+pub(super) fn refuse_without_parameters<const COUNT: bool>(
+    path: &Path<COUNT>,
+    tunnel: &StoredTunnel,
+) -> Verdict {
+    if tunnel.kind.is_geneve() {
+        path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+    }
+    Verdict::drop(DropReason::TunnelRemote)
 }
 
 /// Refuses a packet for a tunnel that has no other end for it.

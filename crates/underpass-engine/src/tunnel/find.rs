@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
+use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol, vxlan};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
@@ -269,13 +269,16 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// The key in the GRE header of a packet, 0 if there is none.
+/// The key in the GRE header of a packet, or the network in that of VXLAN or Geneve; 0 if there is none.
 pub(crate) fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u32 {
-    if !tunnel.kind.has_gre() {
-        return 0;
-    }
-    let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
-    header.ok().and_then(|header| header.key).unwrap_or(0)
+    let own = packet.bytes().get(outer.at..).unwrap_or_default();
+    let key = match tunnel.kind {
+        kind if kind.is_vxlan() => vxlan::parse(own).ok().map(|(network, _)| network),
+        kind if kind.is_geneve() => geneve::header_of(own).ok().map(|header| header.vni),
+        kind if kind.has_gre() => gre::View::parse(own).ok().and_then(|header| header.key),
+        _ => None,
+    };
+    key.unwrap_or(0)
 }
 
 const IGMP: u8 = 2;

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::{FromBytes, gue, protocol, udp, vxlan};
+use underpass_packet::{FromBytes, gue, protocol, udp};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
@@ -13,8 +13,8 @@ use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, Tu
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
 use crate::tunnel::find::{Found, Outer};
-use crate::tunnel::geneve;
-use crate::tunnel::vxlan::{device_of, learn};
+use crate::tunnel::vxlan::learn;
+use crate::tunnel::{geneve, vxlan};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
 use crate::worker::view::View;
@@ -115,31 +115,21 @@ pub(crate) fn take_datagram<'a>(
             if is_elsewhere(tunnel) {
                 return Ok(Taken::Nothing);
             }
-            device = Some((tunnel, bare(tunnel.mode, inside.first().map(|first| first >> 4))));
+            let own = of_device(view, tunnel, outer, (header, inside))?;
+            (own_len, device) = (own.0, Some((tunnel, own.1)));
             protocol::UDP
         }
-        FouPayload::Vxlan => {
-            let tunnel = device_of(view, outer, ingress, (destination.1, inside))?;
+        FouPayload::Vxlan | FouPayload::Geneve => {
+            let found = match payload {
+                FouPayload::Vxlan => vxlan::device_of(view, outer, ingress, (destination.1, inside)),
+                _ => geneve::device_of(view, outer, ingress, (destination.1, inside)),
+            };
+            let tunnel = found?;
             if is_elsewhere(tunnel) {
                 return Ok(Taken::Nothing);
             }
-            let frame = inside.get(vxlan::LEN..).unwrap_or_default();
-            learn(view, tunnel, outer, frame, header.has_checksum())?;
-            own_len = vxlan::LEN;
-            device = Some((tunnel, Some((InnerProtocol::Frame, true))));
-            protocol::UDP
-        }
-        FouPayload::Geneve => {
-            let (tunnel, own) = geneve::device_of(view, outer, ingress, (destination.1, inside))?;
-            if is_elsewhere(tunnel) {
-                return Ok(Taken::Nothing);
-            }
-            let takes_unsummed = tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
-            if !header.has_checksum() && outer.source.is_ipv6() && !takes_unsummed {
-                return Err(DropReason::TunnelChecksum);
-            }
-            own_len = own.len;
-            device = Some((tunnel, geneve::inside_of(tunnel, &own, inside)));
+            let own = of_device(view, tunnel, outer, (header, inside))?;
+            (own_len, device) = (own.0, Some((tunnel, own.1)));
             protocol::UDP
         }
     };
@@ -157,6 +147,31 @@ pub(crate) fn take_datagram<'a>(
         Some((inside, taken)) => Taken::All(Found { tunnel, inside, at: at + own_len, taken }),
         None => Taken::Refused(tunnel.link),
     })
+}
+
+/// What is in a datagram for a device, of which `inside` begins with the device's own header: how long that is, and what follows
+/// it. Linux: `bareudp_udp_encap_recv`, `vxlan_rcv`, `geneve_udp_encap_recv`.
+fn of_device(
+    view: &View<'_>,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+    (header, inside): (&udp::Header, &[u8]),
+) -> Result<(usize, Option<(InnerProtocol, bool)>), DropReason> {
+    if tunnel.kind.is_vxlan() {
+        vxlan::check(inside)?;
+        let frame = inside.get(underpass_packet::vxlan::LEN..).unwrap_or_default();
+        learn(view, tunnel, outer, frame, header.has_checksum())?;
+        return Ok((underpass_packet::vxlan::LEN, Some((InnerProtocol::Frame, true))));
+    }
+    if tunnel.kind.is_geneve() {
+        let own = geneve::header_of(inside)?;
+        let takes_unsummed = tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
+        if !header.has_checksum() && outer.source.is_ipv6() && !takes_unsummed {
+            return Err(DropReason::TunnelChecksum);
+        }
+        return Ok((own.len, geneve::inside_of(tunnel, &own, inside)));
+    }
+    Ok((0, bare(tunnel.mode, inside.first().map(|first| first >> 4))))
 }
 
 /// What is in a datagram for a `bareudp`, by the version that it begins with; and whether the router has a use for it.

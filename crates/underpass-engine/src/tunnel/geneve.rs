@@ -15,16 +15,21 @@ pub(super) fn device_of<'a>(
     outer: &Outer,
     ingress: Ingress,
     (port, payload): (u16, &[u8]),
-) -> Result<(&'a StoredTunnel, Header), DropReason> {
-    let header = parse(payload).map_err(|_| DropReason::GeneveMalformed)?;
+) -> Result<&'a StoredTunnel, DropReason> {
+    let header = header_of(payload)?;
     let kinds = match outer.source.is_ipv6() {
         true => [TunnelKind::Geneve6, TunnelKind::GeneveIp6],
         false => [TunnelKind::Geneve, TunnelKind::GeneveIp],
     };
     let found = of_geneve(header.vni, port, outer.source);
     let find = |kind| view.tables.tunnels().find(kind, found, ingress, view.guard);
-    let (_, tunnel) = kinds.into_iter().find_map(find).ok_or(DropReason::TunnelUnknown)?;
-    Ok((tunnel, header))
+    let found = kinds.into_iter().find_map(find);
+    found.map(|(_, tunnel)| tunnel).ok_or(DropReason::TunnelUnknown)
+}
+
+/// The Geneve header that `payload` begins with.
+pub(super) fn header_of(payload: &[u8]) -> Result<Header, DropReason> {
+    parse(payload).map_err(|_| DropReason::GeneveMalformed)
 }
 
 /// What is in a datagram for a device, and whether the router has a use for it. `None`: the device does not carry it, or there
@@ -60,8 +65,7 @@ pub(super) fn check(
     outer: &Outer,
     found: &Found<'_>,
 ) -> Result<(), DropReason> {
-    let header = parse(bytes.get(outer.at..).unwrap_or_default());
-    if header.map_err(|_| DropReason::GeneveMalformed)?.critical {
+    if header_of(bytes.get(outer.at..).unwrap_or_default())?.critical {
         // RFC 8926 section 3.5: "if an endpoint does not recognize an option with the 'C' bit set, it MUST drop the packet".
         return Err(DropReason::GeneveCritical);
     }

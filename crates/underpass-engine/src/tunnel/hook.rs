@@ -25,7 +25,9 @@ use crate::tables::{
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::come_out::come_out;
-use crate::tunnel::encap::{count_refused, encapsulate_in, is_inside, refuse_out};
+use crate::tunnel::encap::{
+    count_refused, encapsulate_in, is_inside, lacks_parameters, refuse_out, refuse_without_parameters,
+};
 use crate::tunnel::find::inside_of;
 use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::outer::is_ip;

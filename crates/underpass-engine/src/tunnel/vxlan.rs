@@ -22,6 +22,11 @@ pub(super) fn device_of<'a>(
     found.map(|(_, tunnel)| tunnel).ok_or(DropReason::TunnelUnknown)
 }
 
+/// Whether a VXLAN header is one that is taken.
+pub(super) fn check(payload: &[u8]) -> Result<(), DropReason> {
+    parse(payload).map(drop).map_err(|_| DropReason::VxlanMalformed)
+}
+
 /// Looks whether a device takes a frame, and takes note of the station that it is from, behind the other end. Linux:
 /// `vxlan_set_mac`, `vxlan_snoop`.
 pub(super) fn learn(
@@ -31,8 +36,7 @@ pub(super) fn learn(
     frame: &[u8],
     has_checksum: bool,
 ) -> Result<(), DropReason> {
-    let own = tunnel.config.vxlan.zip(tunnel.config.behind.as_ref());
-    let Some((vxlan, behind)) = own.filter(|_| tunnel.up) else {
+    let Some(vxlan) = tunnel.config.vxlan.filter(|_| tunnel.up) else {
         return Err(DropReason::LinkDown);
     };
     let from = outer.source;
@@ -45,8 +49,8 @@ pub(super) fn learn(
     if view.link(tunnel.link).is_some_and(|link| link.mac == *source) {
         return Err(DropReason::TunnelSource);
     }
-    if !behind.learns {
-        return Ok(());
+    match tunnel.config.behind.as_ref().filter(|behind| behind.learns) {
+        Some(behind) => hears(behind, behind.ends.number(from), *source, view.now),
+        None => Ok(()),
     }
-    hears(behind, behind.ends.number(from), *source, view.now)
 }

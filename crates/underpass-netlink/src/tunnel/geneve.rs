@@ -7,6 +7,7 @@ use libc::{EINVAL, EOPNOTSUPP, ERANGE};
 use super::{Kind, Tunnel};
 use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
+use crate::iptunnel::{self, IpTunnel};
 use crate::reply::Reply;
 
 const ID: u16 = 1;
@@ -95,10 +96,25 @@ impl Default for Geneve {
     }
 }
 
+impl Geneve {
+    /// What metadata make of an external device. Linux: `geneve_xmit_skb`, which sends to the device's own port.
+    pub const fn given(self, given: &IpTunnel) -> Self {
+        let whole = given.flags & iptunnel::DONT_FRAGMENT != 0;
+        Self {
+            vni: given.id as u32 & (NETWORKS - 1),
+            label: 0,
+            ttl_inherit: false,
+            dont_fragment: if whole { DontFragment::Set } else { DontFragment::Unset },
+            checksum: given.flags & iptunnel::CSUM != 0,
+            ..self
+        }
+    }
+}
+
 /// Reads `IFLA_INFO_DATA` of a device that is to be made. Linux: `geneve_validate`, `geneve_nl2info`.
 ///
 /// # Errors
-/// Those of Linux; `EOPNOTSUPP` for what the router does not have: metadata, and a device without a remote address.
+/// Those of Linux; `EOPNOTSUPP` for what the router does not have: a device with neither metadata nor a remote address.
 pub fn create(data: Option<&Attribute<'_>>) -> Result<Tunnel, RequestError> {
     let missing = "Not enough attributes provided to perform the operation";
     let data = data.ok_or(RequestError::new(EINVAL, missing))?;
@@ -128,6 +144,10 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
         Some((2, _)) => DontFragment::Inherit,
         Some((_, at)) => return Err(RequestError::new(EINVAL, "Invalid DF attribute").at(at)),
     };
+    if old.external {
+        // Linux: "If the geneve device is configured for metadata […] then nothing can be changed."
+        return Err(RequestError::errno(EOPNOTSUPP));
+    }
     remote(&mut tunnel, &mut geneve, &data, changes)?;
     if let Some(id) = data.get(ID) {
         if changes && id.u32() != geneve.vni {
@@ -155,17 +175,22 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
         return Err(fixed(&said));
     }
     geneve.port = data.get(PORT).map_or(geneve.port, |port| port.be16());
-    if let Some(external) = data.get(COLLECT_METADATA) {
-        let text = "external Geneve devices are not supported by this router";
-        return Err(RequestError::new(EOPNOTSUPP, text).at(external.offset));
-    }
+    tunnel.external |= data.get(COLLECT_METADATA).is_some();
     let says_yes = |kind: u16| data.get(kind).is_some_and(|flag| flag.u8() != 0);
     geneve.checksum = (geneve.checksum || says_yes(UDP_CSUM)) && !says_yes(UDP_ZERO_CSUM6_TX);
     geneve.takes_unsummed6 |= says_yes(UDP_ZERO_CSUM6_RX);
     if data.get(INNER_PROTO_INHERIT).is_some() {
         tunnel.kind = Kind::GeneveIp;
     }
-    if tunnel.remote.is_unspecified() {
+    if tunnel.external {
+        // Linux: `is_tnl_info_zero`.
+        let says = (geneve.vni, tunnel.tos, tunnel.ttl, geneve.label, geneve.checksum);
+        if says != (0, 0, 0, 0, false) || !tunnel.remote.is_unspecified() {
+            let text =
+                "Device is externally controlled, so attributes (VNI, Port, and so on) must not be specified";
+            return Err(RequestError::new(EINVAL, text));
+        }
+    } else if tunnel.remote.is_unspecified() {
         let text = "a Geneve device without a remote address is not supported by this router";
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
@@ -228,7 +253,9 @@ fn remote(
 /// Writes what is in `IFLA_INFO_DATA`. Linux: `geneve_fill_info`.
 pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, geneve: &Geneve) {
     reply.u32(ID, geneve.vni);
-    if tunnel.remote.is_ipv4() {
+    if tunnel.external {
+        reply.flag(COLLECT_METADATA);
+    } else if tunnel.remote.is_ipv4() {
         reply.address(REMOTE, tunnel.remote);
         reply.u8(UDP_CSUM, geneve.checksum.into());
     } else {
@@ -270,7 +297,13 @@ mod tests {
                 &[DontFragment::Unset, DontFragment::Set, DontFragment::Inherit][..]
             ),
             six: bool,
+            external: bool,
         ) -> Tunnel {
+            if external {
+                let geneve = Geneve { port, ttl_inherit: switches[0], dont_fragment, ..Geneve::default() };
+                let kind = if switches[3] { Kind::Geneve } else { Kind::GeneveIp };
+                return Tunnel { external, geneve: Some(geneve), ..Tunnel::new(kind) };
+            }
             let [ttl_inherit, checksum, takes_unsummed6, frames] = switches;
             let (local, remote) = match six {
                 true => {
@@ -350,7 +383,6 @@ mod tests {
             let bytes = written(write);
             create(Some(&as_attribute(&bytes))).unwrap_err().errno
         };
-        assert_eq!(refused(&|reply| reply.flag(COLLECT_METADATA)), EOPNOTSUPP);
         assert_eq!(refused(&|reply| reply.u32(ID, 5)), EOPNOTSUPP);
         let at_no_port = |reply: &mut Reply<'_>| {
             reply.attribute(REMOTE, &[192, 0, 2, 1]);

@@ -7,6 +7,7 @@ use libc::{EINVAL, EOPNOTSUPP, ERANGE};
 use super::{Kind, Tunnel};
 use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
+use crate::iptunnel::{self, IpTunnel};
 use crate::reply::Reply;
 
 const ID: u16 = 1;
@@ -131,10 +132,27 @@ impl Default for Vxlan {
     }
 }
 
+impl Vxlan {
+    /// What metadata make of an external device. Linux: `vxlan_xmit_one`.
+    pub const fn given(self, given: &IpTunnel) -> Self {
+        let checksum = given.flags & iptunnel::CSUM != 0;
+        Self {
+            vni: given.id as u32 & (NETWORKS - 1),
+            port: if given.port == 0 { self.port } else { given.port },
+            label: 0,
+            ttl_inherit: false,
+            dont_fragment: given.flags & iptunnel::DONT_FRAGMENT != 0,
+            checksum,
+            unsummed6: !checksum,
+            ..self
+        }
+    }
+}
+
 /// Reads `IFLA_INFO_DATA` of a device that is to be made. Linux: `vxlan_validate`, `vxlan_nl2conf`.
 ///
 /// # Errors
-/// Those of Linux; `EOPNOTSUPP` for what the router does not have: groups, metadata, group policies, other protocols inside,
+/// Those of Linux; `EOPNOTSUPP` for what the router does not have: groups, group policies, other protocols inside,
 /// remote checksums, ARP proxies and the like.
 pub fn create(data: Option<&Attribute<'_>>) -> Result<Tunnel, RequestError> {
     let missing = "Required attributes not provided to perform the operation";
@@ -185,6 +203,8 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
         Some(on) if !on.value.is_empty() && on.value.iter().all(|byte| *byte == 0) => Ok(()),
         Some(on) => Err(RequestError::new(EOPNOTSUPP, text).at(on.offset)),
     };
+    fixed(COLLECT_METADATA, "vxlan: cannot change COLLECT_METADATA flag")?;
+    tunnel.external |= data.get(COLLECT_METADATA).is_some_and(|external| external.u8() != 0);
     addresses(&mut tunnel, &data, changes)?;
     tunnel.link = data.get(LINK).map_or(tunnel.link, |link| link.u32());
     tunnel.tos = data.get(TOS).map_or(tunnel.tos, |tos| tos.u8());
@@ -203,11 +223,6 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
     absent(L2MISS, "vxlan: cannot change L2MISS flag", "l2miss of a VXLAN is not supported by this router")?;
     absent(L3MISS, "vxlan: cannot change L3MISS flag", "l3miss of a VXLAN is not supported by this router")?;
     absent(LIMIT, "Cannot change limit", "maxaddress of a VXLAN is not supported by this router")?;
-    absent(
-        COLLECT_METADATA,
-        "vxlan: cannot change COLLECT_METADATA flag",
-        "external VXLANs are not supported by this router",
-    )?;
     fixed(PORT_RANGE, "Cannot change port range")?;
     vxlan.source_ports = range.unwrap_or(vxlan.source_ports);
     fixed(PORT, "Cannot change port")?;
@@ -237,6 +252,15 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
         };
     }
     absent(VNIFILTER, "vxlan: cannot change flag", "vnifilter of a VXLAN is not supported by this router")?;
+    if tunnel.external && vxlan.vni != 0 {
+        // Linux takes nothing that comes in for it: `vxlan_vs_find_vni`.
+        let text = "an external VXLAN with a network of its own is not supported by this router";
+        return Err(at(&data, ID, RequestError::new(EOPNOTSUPP, text)));
+    }
+    if tunnel.external && vxlan.learning {
+        let text = "an external VXLAN that learns stations is not supported by this router";
+        return Err(at(&data, LEARNING, RequestError::new(EOPNOTSUPP, text)));
+    }
     if vxlan.label != 0 && tunnel.remote.is_ipv4() {
         let text = "Label attribute only applies to IPv6 VXLAN devices";
         return Err(RequestError::new(EINVAL, text));
@@ -293,14 +317,15 @@ fn addresses(tunnel: &mut Tunnel, data: &Data<'_>, changes: bool) -> Result<(), 
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
     let near = |address: IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    if !tunnel.remote.is_unspecified() && near(tunnel.local) != near(tunnel.remote) {
+    // To an external one Linux asks no more of its ends.
+    if !tunnel.external && !tunnel.remote.is_unspecified() && near(tunnel.local) != near(tunnel.remote) {
         return Err(RequestError::new(EINVAL, "Invalid combination of local and remote address scopes"));
     }
-    if near(tunnel.local) && tunnel.link == 0 {
+    if !tunnel.external && near(tunnel.local) && tunnel.link == 0 {
         let text = "Local interface required for link-local local/remote addresses";
         return Err(RequestError::new(EINVAL, text));
     }
-    if near(tunnel.local) {
+    if near(tunnel.local) || near(tunnel.remote) {
         let text = "link-local ends of a VXLAN are not supported by this router";
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
@@ -327,9 +352,10 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, vxlan: &Vxlan) {
     reply.be32(LABEL, vxlan.label);
     reply.u32(LABEL_POLICY, 0);
     reply.u8(LEARNING, vxlan.learning.into());
-    for kind in [PROXY, RSC, L2MISS, L3MISS, COLLECT_METADATA] {
+    for kind in [PROXY, RSC, L2MISS, L3MISS] {
         reply.u8(kind, 0);
     }
+    reply.u8(COLLECT_METADATA, tunnel.external.into());
     reply.u32(AGEING, vxlan.ageing);
     reply.u32(LIMIT, 0);
     reply.be16(PORT, vxlan.port);
@@ -358,6 +384,7 @@ mod tests {
             (vni, port, ageing, label) in (0..NETWORKS, 1_u16.., 1_u32.., 0_u32..1 << 20),
             (first, last) in any::<(u16, u16)>(),
             switches: [bool; 5],
+            external: bool,
             (link, ttl, tos) in any::<(u32, u8, u8)>(),
             ends in any::<[u32; 2]>(),
             six: bool,
@@ -370,10 +397,10 @@ mod tests {
             };
             let [local, remote] = ends.map(end);
             let vxlan = Vxlan {
-                vni,
+                vni: if external { 0 } else { vni },
                 port,
                 source_ports: (first.min(last), first.max(last)),
-                learning,
+                learning: learning && !external,
                 ageing,
                 label: if six { label } else { 0 },
                 ttl_inherit: false,
@@ -382,7 +409,8 @@ mod tests {
                 unsummed6,
                 takes_unsummed6,
             };
-            Tunnel { link, local, remote, ttl, tos, vxlan: Some(vxlan), ..Tunnel::new(Kind::Vxlan) }
+            let base = Tunnel { external, ..Tunnel::new(Kind::Vxlan) };
+            Tunnel { link, local, remote, ttl, tos, vxlan: Some(vxlan), ..base }
         }
     }
 
@@ -446,7 +474,7 @@ mod tests {
     /// What the router does not have is refused, and never ignored.
     #[test]
     fn what_the_router_refuses() {
-        for kind in [PROXY, RSC, L2MISS, L3MISS, REMCSUM_TX, REMCSUM_RX, COLLECT_METADATA, VNIFILTER] {
+        for kind in [PROXY, RSC, L2MISS, L3MISS, REMCSUM_TX, REMCSUM_RX, VNIFILTER] {
             let bytes = written(|reply| reply.u8(kind, 1));
             assert_eq!(create(Some(&as_attribute(&bytes))).unwrap_err().errno, EOPNOTSUPP, "{kind}");
         }
@@ -454,6 +482,25 @@ mod tests {
             let bytes = written(|reply| reply.flag(kind));
             assert_eq!(create(Some(&as_attribute(&bytes))).unwrap_err().errno, EOPNOTSUPP, "{kind}");
         }
+        let external = |own: Request<'_>| {
+            let bytes = written(|reply| {
+                reply.u8(COLLECT_METADATA, 1);
+                own(reply);
+            });
+            create(Some(&as_attribute(&bytes))).map_err(|error| error.errno)
+        };
+        assert_eq!(external(&|reply| reply.u8(LEARNING, 1)), Err(EOPNOTSUPP));
+        let networked = |reply: &mut Reply<'_>| {
+            reply.u8(LEARNING, 0);
+            reply.u32(ID, 7);
+        };
+        assert_eq!(external(&networked), Err(EOPNOTSUPP));
+        let near = |reply: &mut Reply<'_>| {
+            reply.u8(LEARNING, 0);
+            reply.address(LOCAL6, "fe80::1".parse().unwrap());
+        };
+        assert_eq!(external(&near), Err(EOPNOTSUPP));
+        assert!(external(&|reply| reply.u8(LEARNING, 0)).unwrap().external);
         let group = written(|reply| reply.attribute(GROUP, &[239, 1, 1, 1]));
         assert_eq!(create(Some(&as_attribute(&group))).unwrap_err().errno, EOPNOTSUPP);
     }

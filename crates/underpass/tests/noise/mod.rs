@@ -194,7 +194,7 @@ fn without_source_port(frame: &mut [u8]) {
     let word = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
     let (source, destination, checksum) = (word(0), word(2), word(6));
     let chosen = match destination {
-        5555 | 4789 => (32768..61000).contains(&source),
+        5555 | 4789 | 4790 => (32768..61000).contains(&source),
         6081 => (1..u16::MAX).contains(&source),
         6635 => true,
         6636 => source >= 60000,

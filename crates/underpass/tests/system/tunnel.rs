@@ -565,17 +565,37 @@ fn external_tunnels() {
             ("ip6gre", "ip6 id 7 key dst fd00::YOU src fd00::ME", KINDS[1].3),
             ("bareudp", "ip dst 10.0.0.YOU ttl 64 csum", KINDS[1].3),
             ("bareudp", "ip6 dst fd00::YOU hoplimit 64", KINDS[1].3),
+            ("vxlan", "ip id 7 dst 10.0.0.YOU csum", KINDS[1].3),
+            ("vxlan", "ip6 id 8 dst fd00::YOU csum", KINDS[1].3),
+            ("geneve", "ip id 7 dst 10.0.0.YOU ttl 64", KINDS[1].3),
+            ("geneve", "ip6 id 8 dst fd00::YOU hoplimit 64", KINDS[1].3),
+            ("geneve innerprotoinherit", "ip id 9 dst 10.0.0.YOU ttl 64 csum", KINDS[1].3),
         ] {
             let what = format!("{kind} with {other:?}");
             let options = match kind {
                 "bareudp" => "dstport 6635 ethertype ipv4 multiproto",
+                "vxlan" => "external dstport 4789",
                 _ => "external",
             };
+            // Nobody answers for neighbours behind a device that does not know where to send.
+            let (address, via, via6, neighbours) = match kind {
+                "vxlan" | "geneve" => (
+                    "address 02:00:00:00:70:0ME",
+                    "via 10.9.0.YOU",
+                    "via fd09::YOU",
+                    "ip addr add 10.9.0.ME/24 dev tun1
+                     ip addr add fd09::ME/64 dev tun1 nodad
+                     ip neigh add 10.9.0.YOU lladdr 02:00:00:00:70:0YOU dev tun1
+                     ip neigh add fd09::YOU lladdr 02:00:00:00:70:0YOU dev tun1",
+                ),
+                _ => ("", "", "", ""),
+            };
             pair.both(&format!(
-                "ip link add tun1 type {kind} {options}
+                "ip link add tun1 {address} type {kind} {options}
                  ip link set tun1 mtu 1400 up
-                 ip route add 10.YOU.0.0/24 encap {encap} dev tun1
-                 ip -6 route add fd10:YOU::/64 encap {encap} dev tun1"
+                 {neighbours}
+                 ip route add 10.YOU.0.0/24 encap {encap} {via} dev tun1
+                 ip -6 route add fd10:YOU::/64 encap {encap} {via6} dev tun1"
             ));
             for &family in families {
                 for (n, host) in pair.hosts.iter().enumerate() {

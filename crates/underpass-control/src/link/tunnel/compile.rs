@@ -71,8 +71,8 @@ const fn mode(parameters: &tunnel::Tunnel) -> TunnelMode {
     }
 }
 
-fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
-    if parameters.bare.is_some() {
+fn tos(parameters: &tunnel::Tunnel, given: bool) -> TunnelTos {
+    if parameters.bare.is_some() || given && parameters.kind.over_udp() {
         TunnelTos::Fixed(parameters.tos)
     } else if parameters.kind.ipv6() {
         let class = (parameters.flow_info >> 20) as u8;
@@ -338,10 +338,12 @@ pub(super) fn compile_tunnel(
         transmit: fields(parameters.output_flags, parameters.output_key),
         ttl: match (parameters.ttl, inherits_ttl) {
             (_, Some(true)) => None,
+            // Linux: `geneve_xmit_skb`, for which 0 is one like any other where it is given.
+            (ttl, Some(false)) if given && parameters.geneve.is_some() => Some(ttl),
             (0, Some(false)) => Some(DEFAULT_TTL),
             (ttl, _) => (ttl != 0 || parameters.bare.is_some()).then_some(ttl),
         },
-        tos: tos(parameters),
+        tos: tos(parameters, given),
         flow_label: match (&parameters.vxlan, &parameters.geneve) {
             (Some(vxlan), _) => Some(vxlan.label),
             (_, Some(geneve)) => Some(geneve.label),

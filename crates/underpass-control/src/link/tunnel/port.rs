@@ -19,20 +19,23 @@ pub struct Socket {
     kind: &'static str,
     /// Of VXLANs: whether datagrams of IPv6 without a checksum are taken there.
     takes_unsummed: bool,
+    /// Whether it is that of a device with external metadata.
+    external: bool,
 }
 
 impl Socket {
     /// That of a device, of a kind that has one.
     pub(super) fn of(tunnel: &Tunnel) -> Option<Self> {
         let parameters = &tunnel.parameters;
-        let six = Some(parameters.remote.is_ipv6());
+        // Linux: `vxlan_open`, `geneve_open`.
+        let six = (!parameters.external).then_some(parameters.remote.is_ipv6());
         let (port, six, takes_unsummed) = match (parameters.bare, parameters.vxlan, parameters.geneve) {
             (Some(bare), ..) => (bare.port, None, false),
             (_, Some(vxlan), _) => (vxlan.port, six, vxlan.takes_unsummed6),
             (.., Some(geneve)) => (geneve.port, six, false),
             _ => return None,
         };
-        Some(Self { port, six, kind: parameters.kind.name(), takes_unsummed })
+        Some(Self { port, six, kind: parameters.kind.name(), takes_unsummed, external: parameters.external })
     }
 
     /// Whether both cannot be open.

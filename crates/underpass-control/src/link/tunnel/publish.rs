@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_engine::tables::{FouPayload, FouPort};
+use underpass_engine::tables::{FouPayload, FouPort, TunnelRole};
 use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT, Kind};
 
@@ -16,10 +16,11 @@ use crate::tc::action::tunnel_key::publish_keys;
 
 impl Tunnel {
     /// The tunnel that a route makes of a device with external metadata; `None` if the addresses are not of its family.
-    /// Linux: `ip_md_tunnel_xmit`, `ipxip6_tnl_xmit`, `prepare_ip6gre_xmit_other`, `bareudp_xmit`.
+    /// Linux: `ip_md_tunnel_xmit`, `ipxip6_tnl_xmit`, `prepare_ip6gre_xmit_other`, `bareudp_xmit`, `vxlan_xmit_one`,
+    /// `geneve_xmit_skb`.
     pub(crate) fn given(&self, given: &IpTunnel) -> Option<(tunnel::Tunnel, Encap)> {
         let device = self.parameters;
-        let other = device.bare.is_none() && given.destination.is_ipv6() != device.kind.ipv6();
+        let other = !device.kind.over_udp() && given.destination.is_ipv6() != device.kind.ipv6();
         if other || given.destination.is_unspecified() {
             return None;
         }
@@ -30,13 +31,15 @@ impl Tunnel {
             remote: given.destination,
             ttl: given.ttl,
             // Only a TOS of 1 is that of the packet; its other ECN bits count for nothing.
-            tos: if device.bare.is_some() || given.tos == 1 { given.tos } else { given.tos & !1 },
+            tos: if device.kind.over_udp() || given.tos == 1 { given.tos } else { given.tos & !1 },
             // Nor does Don't Fragment of the packet inside.
             ignore_df: true,
             pmtudisc: given.flags & iptunnel::DONT_FRAGMENT != 0,
             output_flags: checksum | key | flag(iptunnel::SEQ, GRE_SEQ),
             output_key: given.id as u32,
             external: false,
+            vxlan: device.vxlan.map(|vxlan| vxlan.given(given)),
+            geneve: device.geneve.map(|geneve| geneve.given(given)),
             flow_info: u32::from(given.tos) << 20,
             flags: IP6_IGNORE_ENCAP_LIMIT,
             ..device
@@ -75,7 +78,9 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
                 router.tunnels.remotes.remove(&place(published.compiled.remote));
             }
             // Routes by a device of many ends have tunnels of their own, made of what the device is.
-            let many = |tunnel: &underpass_engine::tables::Tunnel| tunnel.remote.is_unspecified();
+            let many = |tunnel: &underpass_engine::tables::Tunnel| {
+                tunnel.remote.is_unspecified() || tunnel.role == TunnelRole::External
+            };
             if published.compiled != compiled {
                 let routes = many(&published.compiled) || many(&compiled);
                 router.engine.set_tunnel(published.id, compiled.clone());
@@ -110,8 +115,8 @@ fn open_ports(router: &mut Router, index: u32) {
     let wanted = device.as_deref().and_then(|device| {
         let socket = Socket::of(device)?;
         let payload = match device.parameters.kind {
-            Kind::Vxlan => FouPayload::Vxlan,
-            Kind::Geneve | Kind::GeneveIp => FouPayload::Geneve,
+            Kind::Vxlan if !device.parameters.external => FouPayload::Vxlan,
+            Kind::Geneve | Kind::GeneveIp if !device.parameters.external => FouPayload::Geneve,
             _ => FouPayload::Device(published.id),
         };
         Some((socket, payload))

@@ -71,7 +71,8 @@ fn check(router: &Router, parameters: &tunnel::Tunnel, own: Option<u32>) -> Resu
     }
     let place = |tunnel: &tunnel::Tunnel| {
         let vxlan = tunnel.vxlan?;
-        Some((vxlan.vni, vxlan.port, vxlan.takes_unsummed6, tunnel.remote.is_ipv6()))
+        let place = (vxlan.vni, vxlan.port, vxlan.takes_unsummed6, tunnel.external);
+        Some((place, tunnel.remote.is_ipv6()))
     };
     let mut others = router.links.iter().filter(|link| Some(link.index) != own);
     let same =
@@ -148,8 +149,11 @@ pub(super) fn words(names: &mut Save<'_>, words: &mut Words, parameters: &tunnel
         unsummed6,
         takes_unsummed6,
     } = vxlan;
-    let tunnel::Tunnel { link, local, remote, .. } = parameters;
-    words.pair("id", vni);
+    let tunnel::Tunnel { link, local, remote, external, .. } = parameters;
+    match external {
+        true => words.add("external"),
+        false => words.pair("id", vni),
+    };
     words.some("local", (!local.is_unspecified()).then_some(local));
     words.some("remote", (!remote.is_unspecified()).then_some(remote));
     words.some("dev", (*link != 0).then(|| names.name(*link)));

@@ -35,7 +35,7 @@ pub(in crate::route) fn label_stack(labels: &[u32]) -> String {
 }
 
 fn ip_words(tunnel: &IpTunnel) -> Result<Words, String> {
-    let IpTunnel { id, destination, source, ttl, tos, flags } = tunnel;
+    let IpTunnel { id, destination, source, ttl, tos, flags, port: _ } = tunnel;
     let ipv6 = destination.is_ipv6();
     let mut words = Words::new(if ipv6 { "ip6" } else { "ip" });
     words.some("id", (*id != 0).then_some(id));

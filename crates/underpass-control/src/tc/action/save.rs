@@ -300,11 +300,10 @@ fn vlan_words(words: &mut Words, verb: VlanVerb) {
 
 fn key_words(save: &mut Save<'_>, words: &mut Words, key: &TunnelKey, what: &str) {
     match key.check() {
-        Ok(Some(key)) => {
-            let tunnel = &key.tunnel;
+        Ok(Some(tunnel)) => {
             words.add("set").pair("src_ip", tunnel.source).pair("dst_ip", tunnel.destination);
             words.some("id", (tunnel.flags & iptunnel::KEY != 0).then_some(tunnel.id));
-            words.some("dst_port", (key.port != 0).then_some(key.port));
+            words.some("dst_port", (tunnel.port != 0).then_some(tunnel.port));
             words.some("tos", (tunnel.tos != 0).then(|| format!("{:#x}", tunnel.tos)));
             words.some("ttl", (tunnel.ttl != 0).then_some(tunnel.ttl));
             words.add(if tunnel.flags & iptunnel::CSUM != 0 { "csum" } else { "nocsum" });

@@ -4,7 +4,6 @@
 use underpass_engine::tables::{LinkId, TunnelKey};
 use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::tc::action::Config;
-use underpass_netlink::tc::action::tunnel_key::Key;
 use underpass_netlink::tunnel::{Kind, Tunnel as Parameters};
 
 use super::compile::publish_action;
@@ -15,7 +14,7 @@ use crate::route::compile::{acquire_keyed, action_of, release_keyed};
 use super::{Action, Name, TunnelEntry};
 
 /// The parameters that an action gives to packets; `None`: none, or another action.
-fn given(config: &Config) -> Option<&Key> {
+fn given(config: &Config) -> Option<&IpTunnel> {
     match config {
         Config::TunnelKey(key) => key.check().ok()?,
         _ => None,
@@ -23,15 +22,14 @@ fn given(config: &Config) -> Option<&Key> {
 }
 
 /// The same as the packet path has them.
-pub(super) fn compile(key: &Key, ways: &[TunnelEntry]) -> TunnelKey {
-    let Key { tunnel, port } = key;
+pub(super) fn compile(tunnel: &IpTunnel, ways: &[TunnelEntry]) -> TunnelKey {
     TunnelKey {
         source: tunnel.source,
         destination: tunnel.destination,
         id: tunnel.id as u32,
         tos: tunnel.tos,
         ttl: tunnel.ttl,
-        port: *port,
+        port: tunnel.port,
         ways: ways.iter().map(|way| (way.link, way.action)).collect(),
     }
 }
@@ -40,7 +38,7 @@ pub(super) fn compile(key: &Key, ways: &[TunnelEntry]) -> TunnelKey {
 pub(super) fn publish_keyed(router: &mut Router, name: Name) {
     let key = router.actions.by_name.get(&name).and_then(|action| given(&action.config)).cloned();
     let mut ways = Vec::new();
-    if let Some(Key { tunnel, .. }) = key {
+    if let Some(tunnel) = key {
         let takers: Vec<_> = takers(router, &tunnel).collect();
         for (index, link) in takers {
             let info = acquire_keyed(router, index, &tunnel);

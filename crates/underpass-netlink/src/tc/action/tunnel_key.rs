@@ -50,15 +50,6 @@ const POLICY: [Type; NO_FRAG as usize + 1] = policy(&[
 const SET: i32 = 1;
 const RELEASE: i32 = 2;
 
-/// The parameters of a tunnel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Key {
-    /// As routes have them too.
-    pub tunnel: IpTunnel,
-    /// The port of what has ports; 0: none.
-    pub port: u16,
-}
-
 /// A change of the parameters that go along with a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TunnelKey {
@@ -66,7 +57,7 @@ pub struct TunnelKey {
     pub generic: Generic,
     t_action: i32,
     /// Of `set`; `None`: an address is missing.
-    key: Option<Key>,
+    key: Option<IpTunnel>,
 }
 
 impl TunnelKey {
@@ -108,15 +99,13 @@ impl TunnelKey {
         let flags = has(id.is_some(), iptunnel::KEY)
             | has(byte(NO_CSUM) == 0, iptunnel::CSUM)
             | has(attributes.get(NO_FRAG).is_some(), iptunnel::DONT_FRAGMENT);
-        let key = ends.filter(|_| t_action == SET).map(|(source, destination)| Key {
-            tunnel: IpTunnel {
-                id: id.unwrap_or(0).into(),
-                source,
-                destination,
-                tos: byte(TOS),
-                ttl: byte(TTL),
-                flags,
-            },
+        let key = ends.filter(|_| t_action == SET).map(|(source, destination)| IpTunnel {
+            id: id.unwrap_or(0).into(),
+            source,
+            destination,
+            tos: byte(TOS),
+            ttl: byte(TTL),
+            flags,
             port: attributes.get(DST_PORT).map_or(0, |port| port.be16()),
         });
         Ok(Self { generic: Generic::read(parms.value), t_action, key })
@@ -126,7 +115,7 @@ impl TunnelKey {
     ///
     /// # Errors
     /// `EINVAL`: it is neither, or an address is missing.
-    pub fn check(&self) -> Result<Option<&Key>, RequestError> {
+    pub fn check(&self) -> Result<Option<&IpTunnel>, RequestError> {
         match (self.t_action, &self.key) {
             (SET, Some(key)) => Ok(Some(key)),
             (SET, None) => Err(RequestError::new(EINVAL, "Missing either ipv4 or ipv6 src and dst")),
@@ -139,7 +128,7 @@ impl TunnelKey {
         let mut parms = generic.bytes();
         parms.extend_from_slice(&self.t_action.to_ne_bytes());
         reply.attribute(PARMS, &parms);
-        if let Some(Key { tunnel, port }) = &self.key {
+        if let Some(tunnel) = &self.key {
             let has = |flag: u16| tunnel.flags & flag != 0;
             if has(iptunnel::KEY) {
                 reply.be32(KEY_ID, tunnel.id as u32);
@@ -150,8 +139,8 @@ impl TunnelKey {
             };
             reply.address(source, tunnel.source);
             reply.address(destination, tunnel.destination);
-            if *port != 0 {
-                reply.be16(DST_PORT, *port);
+            if tunnel.port != 0 {
+                reply.be16(DST_PORT, tunnel.port);
             }
             reply.u8(NO_CSUM, u8::from(!has(iptunnel::CSUM)));
             if has(iptunnel::DONT_FRAGMENT) {
@@ -200,8 +189,8 @@ mod tests {
         let parsed = TunnelKey::parse(Some(&as_attribute(&bytes))).unwrap();
         let [destination, source] = [[10, 0, 0, 2], [10, 0, 0, 1]].map(IpAddr::from);
         let flags = iptunnel::KEY | iptunnel::CSUM;
-        let tunnel = IpTunnel { id: 7, destination, source, ttl: 9, tos: 0, flags };
-        assert_eq!(parsed.check(), Ok(Some(&Key { tunnel, port: 4789 })));
+        let tunnel = IpTunnel { id: 7, destination, source, ttl: 9, tos: 0, flags, port: 4789 };
+        assert_eq!(parsed.check(), Ok(Some(&tunnel)));
     }
 
     /// What `tc` does not send. Linux 6.12's texts.
@@ -245,8 +234,8 @@ mod tests {
                 | flag(csum, iptunnel::CSUM)
                 | flag(nofrag, iptunnel::DONT_FRAGMENT);
             let [ttl, tos] = bytes;
-            let tunnel = IpTunnel { id: id.unwrap_or(0).into(), destination, source, ttl, tos, flags };
-            let key = set.then_some(Key { tunnel, port });
+            let id = id.unwrap_or(0).into();
+            let key = set.then_some(IpTunnel { id, destination, source, ttl, tos, flags, port });
             let t_action = if set { SET } else { RELEASE };
             let action = TunnelKey { generic: Generic { index: 3, action: 2, ..Generic::default() }, t_action, key };
             let bytes = written(|reply| action.write(reply, action.generic, Times::default()));

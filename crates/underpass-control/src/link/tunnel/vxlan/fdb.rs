@@ -28,6 +28,10 @@ const ALL: [u8; 6] = [0; 6];
 
 /// The end that a request names, of the family of the device's. `None`: it names none.
 fn end_in(wanted: &Wanted<'_>, link: &Link) -> Result<Option<IpAddr>, RequestError> {
+    if link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.external) {
+        let text = "stations of an external VXLAN are not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text));
+    }
     for (kind, text) in [
         (libc::NDA_PORT, "a port of a station is not supported by this router"),
         (libc::NDA_VNI, "a network of a station is not supported by this router"),
@@ -155,7 +159,8 @@ pub(in crate::link::tunnel) fn compile_ends(
     link: u32,
     parameters: &tunnel::Tunnel,
 ) -> Option<Behind> {
-    let ageing = super::ageing(parameters)?;
+    // Metadata alone say where an external one sends.
+    let ageing = super::ageing(parameters).filter(|_| !parameters.external)?;
     // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
     let lookup = own_lookup(router, None);
     let others = router.tunnels.others.get(&link).into_iter().flatten();
