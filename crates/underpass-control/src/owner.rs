@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use underpass_netlink::bridge::PORT_VLAN_TUNNEL;
 use underpass_netlink::{Attribute, Message};
 
 use crate::link::bridge::options::{RTM_DELVLAN, RTM_GETVLAN, RTM_NEWVLAN};
@@ -49,7 +50,7 @@ pub fn owner(router: &Router, protocol: Protocol, message: &Message<'_>) -> Owne
     let is_of_bridges = i32::from(request.family()) == libc::AF_BRIDGE;
     match message.kind {
         libc::RTM_SETLINK | libc::RTM_DELLINK | RTM_NEWVLAN | RTM_DELVLAN if is_of_bridges => {
-            router_if(is_about_own_bridge(router, message))
+            router_if(is_about_own_bridge(router, message) || asks_for_networks(router, message))
         }
         RTM_GETVLAN if named(router, message).is_some() => router_if(is_about_own_bridge(router, message)),
         libc::RTM_GETLINK | RTM_GETVLAN if is_of_bridges && request.dump() => Owner::Both,
@@ -108,6 +109,20 @@ fn named<'r>(router: &'r Router, message: &Message<'_>) -> Option<&'r link::Link
 /// Whether a message is about a bridge of the router's, or a port of one.
 fn is_about_own_bridge(router: &Router, message: &Message<'_>) -> bool {
     named(router, message).is_some_and(|link| link.bridge.is_some() || link.bridge_port.is_some())
+}
+
+/// Whether a message asks that the VLANs of a port, which is a tunnel of the router's, be networks: no bridge of the kernel's could tell
+/// the router which, and so it is refused.
+fn asks_for_networks(router: &Router, message: &Message<'_>) -> bool {
+    /// Length of a `struct ifinfomsg`.
+    const LENGTH: usize = 16;
+    let switches = |port: Attribute<'_>| {
+        port.nested()
+            .any(|inner| inner.kind == PORT_VLAN_TUNNEL && inner.value.first().is_some_and(|on| *on != 0))
+    };
+    let of_port = message.attributes(LENGTH).filter(|attribute| attribute.kind == libc::IFLA_PROTINFO);
+    let tunnel = named(router, message).is_some_and(|link| link.tunnel.is_some());
+    tunnel && of_port.into_iter().any(switches)
 }
 
 /// Whether a message is about a station of a VXLAN of the router's.

@@ -426,7 +426,8 @@ const PORT_MULTICAST_ROUTER: u16 = 25;
 const PORT_PAD: u16 = 26;
 const PORT_MCAST_FLOOD: u16 = 27;
 const PORT_MCAST_TO_UCAST: u16 = 28;
-const PORT_VLAN_TUNNEL: u16 = 29;
+/// `IFLA_BRPORT_VLAN_TUNNEL`.
+pub const PORT_VLAN_TUNNEL: u16 = 29;
 const PORT_BCAST_FLOOD: u16 = 30;
 const PORT_GROUP_FWD_MASK: u16 = 31;
 const PORT_NEIGH_SUPPRESS: u16 = 32;
@@ -512,8 +513,11 @@ pub const PROXY_ARP_WIFI: u16 = 2048;
 /// `BR_PORT_LOCKED`.
 pub const LOCKED: u16 = 4096;
 
+/// `BR_VLAN_TUNNEL`.
+pub const VLAN_TUNNEL: u16 = 8192;
+
 /// Each with its attribute.
-const SWITCHES: [(u16, u16); 13] = [
+const SWITCHES: [(u16, u16); 14] = [
     (PORT_MODE, HAIRPIN),
     (PORT_GUARD, GUARD),
     (PORT_PROTECT, ROOT_BLOCK),
@@ -527,13 +531,13 @@ const SWITCHES: [(u16, u16); 13] = [
     (PORT_PROXYARP, PROXY_ARP),
     (PORT_PROXYARP_WIFI, PROXY_ARP_WIFI),
     (PORT_LOCKED, LOCKED),
+    (PORT_VLAN_TUNNEL, VLAN_TUNNEL),
 ];
 
 /// What cannot be switched on.
-const REFUSED: [(u16, &str); 4] = [
+const REFUSED: [(u16, &str); 3] = [
     (PORT_FAST_LEAVE, "fastleave is not supported by this router"),
     (PORT_MCAST_TO_UCAST, "mcast_to_unicast is not supported by this router"),
-    (PORT_VLAN_TUNNEL, "vlan_tunnel is not supported by this router"),
     (PORT_MAB, "mab is not supported by this router"),
 ];
 

@@ -277,6 +277,12 @@ fn external_networks_as_in_linux() {
     });
 }
 
+/// An external VXLAN that is many VLANs of a bridge: `vlan_tunnel`, `tunnel_info`, and its stations in each network.
+#[test]
+fn vlans_of_networks_as_in_linux() {
+    as_recorded("vlan_tunnel");
+}
+
 /// `tunl0` and its like: made when they are first named, shown, changed, used, and what is refused. Linux has made them
 /// with others before the first line, so that they have other indices.
 #[test]

@@ -297,3 +297,149 @@ for kind in ("geneve", "geneve-bare"):
         expect={},
         links=False,
     )
+
+# ------------------------------------------------- VLANs of a bridge that are networks of an external VXLAN
+
+ENDS_OF = {False: ["198.51.100.2", "198.51.100.3"], True: ["2001:db8:2::2", "2001:db8:2::3"]}
+
+
+def networks(six, more=(), options=""):
+    """VLANs 10 and 11 are networks 10010 and 11, VLAN 12 is none, VLAN 13 leaves without a tag."""
+    one, other = ENDS_OF[six]
+    near = "2001:db8:2::1" if six else "198.51.100.1"
+    return vxlan.bridged(
+        six,
+        device=f"vxlan external dstport 4789 local {near} {options}".rstrip(),
+        after=["ip link set tun2 type bridge vlan_filtering 1", "bridge link set dev tun1 vlan_tunnel on"]
+        + [f"bridge vlan add dev p0 vid {vid}" for vid in ("10", "11 untagged", "12", "13")]
+        + ["bridge vlan add dev tun2 vid 10 self"]
+        + [f"bridge vlan add dev tun1 vid {vid}" for vid in (10, 11, 12)]
+        + ["bridge vlan add dev tun1 vid 13 untagged"]
+        + [f"bridge vlan add dev tun1 vid {vid} tunnel_info id {vni}" for vid, vni in [(10, 10010), (11, 11), (13, 13)]]
+        + [f"bridge fdb append 00:00:00:00:00:00 dev tun1 dst {one} src_vni {vni}" for vni in (10010, 11, 13)]
+        + [f"bridge fdb append 00:00:00:00:00:00 dev tun1 dst {other} src_vni 11"]
+        + [f"bridge fdb add {THERE_MAC} dev tun1 dst {other} src_vni 10010 static"]
+        + list(more),
+    )
+
+
+def tagged(vid, inner, **more):
+    return local(Dot1Q(vlan=vid) / inner, **more)
+
+
+for six in (False, True):
+    suffix = 6 if six else 4
+    here, there = ip4("10.5.0.2", src="10.5.0.1"), ip4("10.5.0.1", src="10.5.0.2")
+    back = lambda inner, vni, **more: vxlan.carried(six, framed(inner, dst=HOST_MAC, src=THERE_MAC), vni=vni, **more)
+    Case(
+        f"tunnel/vxlan/networks/into{suffix}",
+        f"A bridge whose VLANs are networks over IPv{suffix}: what leaves in which.",
+        networks(six),
+        [
+            ("to the end of the station", *tagged(10, here / udp())),
+            ("an unknown station", *tagged(10, here / udp(), dst=OTHER_MAC)),
+            ("for all, to two ends", *tagged(11, here / udp(), dst="ff:ff:ff:ff:ff:ff")),
+            ("a station of another network", *tagged(11, here / udp())),
+            ("a VLAN without a network", *tagged(12, here / udp())),
+            ("a VLAN that leaves without a tag", *tagged(13, here / udp())),
+            ("without a tag", *local(here / udp())),
+            ("two tags", *tagged(10, Dot1Q(vlan=77) / here / udp())),
+            ("a TOS", *tagged(10, IP(src="10.5.0.1", dst="10.5.0.2", tos=0xB9, id=1) / udp())),
+            ("Don't Fragment", *tagged(10, ip4("10.5.0.2", src="10.5.0.1", flags="DF") / udp())),
+            ("IPv6", *tagged(10, ip6("2001:db8:55::2") / udp())),
+            ("neither IPv4 nor IPv6", "p0", Ether(dst=THERE_MAC, src=HOST_MAC) / Dot1Q(vlan=10, type=0x88B5) / payload(50)),
+            ("a tag of its own priority", "p0", Ether(dst=THERE_MAC, src=HOST_MAC) / Dot1Q(vlan=10, prio=5) / here / udp()),
+        ],
+        remembers=True,
+    )
+    Case(
+        f"tunnel/vxlan/networks/options{suffix}",
+        f"The device's own TTL, TOS and checksum over IPv{suffix}, and no Don't Fragment, count for networks.",
+        networks(six, options=f"ttl 7 tos 0x20 df set {'udp6zerocsumtx' if six else 'noudpcsum'} srcport 7777 7778"),
+        [("a station", *tagged(10, here / udp()))],
+        remembers=True,
+    )
+    Case(
+        f"tunnel/vxlan/networks/out{suffix}",
+        f"A bridge whose VLANs are networks over IPv{suffix}: what comes in of which.",
+        networks(six),
+        listed(
+            [
+                ("a network that is a VLAN", back(there / udp(), 10010)),
+                ("another, of which frames leave without a tag", back(there / udp(), 11)),
+                ("a network that is none", back(there / udp(), 99)),
+                ("no network", back(there / udp(), 0)),
+                ("a tag that is a VLAN of the port", back(Dot1Q(vlan=10) / there / udp(), 11)),
+                ("a tag that is none", back(Dot1Q(vlan=7) / there / udp(), 10010)),
+                ("an empty tag", back(Dot1Q(vlan=0, prio=3) / there / udp(), 10010)),
+                ("a tag of providers", vxlan.carried(six, Ether(dst=HOST_MAC, src=THERE_MAC) / Dot1AD(vlan=7) / there / udp(), vni=10010)),
+                ("for all", vxlan.carried(six, framed(there / udp(), dst="ff:ff:ff:ff:ff:ff", src=THERE_MAC), vni=10010)),
+            ]
+        )
+        + [("back to where it came from, as is said", *tagged(10, here / udp()))],
+        remembers=True,
+    )
+here, there = ip4("10.5.0.2", src="10.5.0.1"), ip4("10.5.0.1", src="10.5.0.2")
+Case(
+    "tunnel/vxlan/networks/filters",
+    "Filters see the network, and say otherwise.",
+    networks(
+        False,
+        CLSACT
+        + [
+            "tc filter add dev tun1 egress protocol all prio 1 flower enc_key_id 11 action drop",
+            f"tc filter add dev tun1 egress protocol ip prio 2 u32 match ip tos 0x10 0xff action tunnel_key set {HERE4} id 77 ttl 9",
+            "tc filter add dev tun1 egress protocol ip prio 3 u32 match ip tos 0x20 0xff action tunnel_key unset",
+            "tc filter add dev tun1 egress protocol ip prio 4 flower enc_ttl 7 action drop",
+            "tc filter add dev tun1 egress protocol ip prio 5 flower enc_dst_ip 198.51.100.3 action drop",
+            "tc filter add dev tun1 ingress protocol ip prio 1 flower enc_key_id 11 action drop",
+            "tc filter add dev tun1 ingress protocol ip prio 2 flower enc_key_id 10010 enc_ttl 9 action tunnel_key unset",
+            f"tc filter add dev tun1 ingress protocol ip prio 3 flower enc_key_id 5 action tunnel_key set {HERE4} id 10010",
+        ],
+        options="ttl 7",
+    ),
+    [
+        ("no filter", *tagged(10, here / udp())),
+        ("dropped", *tagged(11, here / udp())),
+        ("another network, by an action", *tagged(10, IP(src="10.5.0.1", dst="10.5.0.2", tos=0x10, id=1) / udp())),
+        ("none, by an action", *tagged(10, IP(src="10.5.0.1", dst="10.5.0.2", tos=0x20, id=1) / udp())),
+    ]
+    + listed(
+        [
+            ("dropped", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=11)),
+            ("unset", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=10010, outer={"ttl": 9})),
+            ("as it came", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=10010)),
+            ("another network, by an action", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=5)),
+        ]
+    ),
+    remembers=True,
+    shows=(OUT, IN),
+)
+Case(
+    "tunnel/vxlan/networks/changed",
+    "VLANs that were networks are none any more, and others are.",
+    networks(
+        False,
+        [
+            "bridge vlan del dev tun1 vid 10 tunnel_info id 10010",
+            "bridge vlan add dev tun1 vid 12 tunnel_info id 10010",
+            "bridge fdb del 00:00:00:00:00:00 dev tun1 dst 198.51.100.3 src_vni 11",
+            f"bridge fdb replace {THERE_MAC} dev tun1 dst 198.51.100.2 src_vni 10010 static",
+        ],
+    ),
+    [
+        ("no network", *tagged(10, here / udp())),
+        ("the network of another VLAN", *tagged(12, here / udp())),
+        ("one end", *tagged(11, here / udp())),
+    ]
+    + listed([("in the other VLAN", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=10010))]),
+    remembers=True,
+)
+Case(
+    "tunnel/vxlan/networks/unfiltered",
+    "A bridge that does not filter by VLANs has no networks either.",
+    networks(False, ["ip link set tun2 type bridge vlan_filtering 0"]),
+    [("a tag", *tagged(10, here / udp())), ("no tag", *local(here / udp()))]
+    + listed([("a network", vxlan.carried(False, framed(there / udp(), dst=HOST_MAC, src=THERE_MAC), vni=10010))]),
+    remembers=True,
+)

@@ -19,7 +19,7 @@ use libc::{EBUSY, EINVAL, ELOOP, EMLINK, EOPNOTSUPP};
 use underpass_engine::tables::LinkId;
 use underpass_netlink::bridge::{
     self, BLOCKING, DISABLED, FORWARDING, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI,
-    SpanningTree,
+    SpanningTree, VLAN_TUNNEL,
 };
 use underpass_netlink::{Attribute, RequestError};
 
@@ -101,6 +101,12 @@ pub(super) fn change_port(
     // Linux: `br_make_forwarding`. Without a spanning tree nothing keeps it blocked.
     if port.settings.state == BLOCKING && tree == SpanningTree::Off {
         port.settings.state = FORWARDING;
+    }
+    if !port.settings.has(VLAN_TUNNEL) {
+        port.vlans.remove_networks();
+    } else if !link.is_external_vxlan() {
+        let text = "vlan_tunnel of a port that is no external VXLAN is not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text));
     }
     Ok((Link { bridge_port: Some(port), ..link.clone() }, Flush { stations }))
 }

@@ -9,6 +9,7 @@ use underpass_engine::tables::LookupId;
 use super::bridge::compile::{compile as compile_bridge, compile_port};
 use super::encode::{self, Above, count_link, in_own_vrf, vrf_table_over};
 use super::tunnel::publish::publish_tunnel;
+use super::tunnel::vxlan::networks;
 use super::vlan::compile::{compile as compile_vlan, compile_above as compile_vlans_above};
 use super::{Link, LinkKind};
 use crate::Router;
@@ -44,6 +45,7 @@ pub(crate) fn change_sink(router: &mut Router, link: Link) {
 /// Publishes a link that has changed.
 pub(crate) fn publish_link(router: &mut Router, index: u32) {
     if let Some(link) = router.links.get(index).cloned() {
+        networks::publish(router, index);
         let compiled = compile_link(router, &link);
         let classified = compiled.ingress.is_some() || compiled.ingress_qdisc.is_some();
         let coming = classified || compiled.bridge_port.is_some();
@@ -53,6 +55,7 @@ pub(crate) fn publish_link(router: &mut Router, index: u32) {
         );
         router.engine.set_link(link.id, compiled);
         publish_tunnel(router, index);
+        networks::forget(router, index);
     }
 }
 

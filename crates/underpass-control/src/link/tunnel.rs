@@ -251,6 +251,12 @@ impl Tunnel {
 }
 
 impl Link {
+    /// Whether it is a VXLAN with external metadata.
+    pub(crate) fn is_external_vxlan(&self) -> bool {
+        let parameters = self.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
+        parameters.is_some_and(|parameters| parameters.external && parameters.vxlan.is_some())
+    }
+
     /// `ARPHRD_*`.
     pub(crate) fn hardware(&self) -> u16 {
         match (self.kind, &self.tunnel) {
@@ -346,8 +352,11 @@ pub(crate) struct Tunnels {
     locals: BTreeSet<(Family, u128, u32)>,
     /// The other ends of VXLANs and `srv6l2` devices, which have numbers.
     pub(super) ends: Arc<Ends>,
-    /// Of each of them where frames go of whose station nothing is known, with the flags of the entry.
-    pub(super) others: BTreeMap<u32, Vec<(IpAddr, u8)>>,
+    /// Of each of them, and each of its networks by number, where frames go of whose station nothing is known, with the flags of
+    /// the entry.
+    pub(super) others: BTreeMap<(u32, u16), Vec<(IpAddr, u8)>>,
+    /// The networks of external VXLANs.
+    pub(super) networks: vxlan::networks::Networks,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
     pub(super) loaded: [bool; 5],
 }

@@ -8,6 +8,7 @@
 //! ```
 
 pub(super) mod device;
+pub(crate) mod networks;
 
 use underpass_packet::ethernet;
 
@@ -475,6 +476,9 @@ fn leave<const COUNT: bool, T: Trace>(
     tagged: Option<Tagged>,
     trace: &mut T,
 ) {
+    if let Some(port) = link.bridge_port.as_deref().filter(|port| port.networks.is_some()) {
+        return leave_by_network(path, view, (id, port), packet, tagged, trace);
+    }
     if tagged.is_some() {
         let vlans = link.bridge_port.as_ref().and_then(|port| port.vlans.as_deref());
         if shape(&mut packet, tagged, vlans).is_none() {
@@ -486,6 +490,33 @@ fn leave<const COUNT: bool, T: Trace>(
         return path.drop(packet, DropReason::TooBig, trace);
     }
     send_by(path, view, (id, link), (packet, true), trace);
+}
+
+/// A frame leaves by the network that its VLAN is behind a port, without its tag. Linux: `br_handle_egress_vlan_tunnel`, behind
+/// which a VXLAN drops what has no network.
+fn leave_by_network<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, port): (LinkId, &BridgePort),
+    mut packet: Packet,
+    tagged: Option<Tagged>,
+    trace: &mut T,
+) {
+    let leaves_tagged =
+        |tagged: &Tagged| port.vlans.as_ref().is_some_and(|vlans| !vlans.is_untagged(tagged.id));
+    let tagged = tagged.filter(leaves_tagged);
+    let Some((tagged, tunnel)) = tagged.and_then(|tagged| Some((tagged, port.tunnel_of(tagged.id)?))) else {
+        return path.drop(packet, DropReason::TunnelRemote, trace);
+    };
+    if tagged.inside && remove(&mut packet, ADDRESSES).is_none() {
+        return path.drop(packet, DropReason::NoHeadroom, trace);
+    }
+    match view.link(id) {
+        Some(link) if packet.fits(longest(link) + tag_of(packet.bytes())) => {
+            send_out(path, view, Out::Tunnel(tunnel), (packet, true), trace);
+        }
+        _ => path.drop(packet, DropReason::TooBig, trace),
+    }
 }
 
 /// A frame is for the bridge itself, or also.

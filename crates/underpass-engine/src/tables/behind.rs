@@ -18,6 +18,8 @@ use crate::l2::fdb::Fdb;
 pub struct Behind {
     /// Behind which other end a station is: the link of an entry is the number of one of `ends`.
     pub stations: Arc<Fdb>,
+    /// The number of the network, of a device with several: stations are in it as those of a bridge are in VLANs.
+    pub network: u16,
     /// The other ends that have been seen or named.
     pub ends: Arc<Ends>,
     /// Where frames go of whose station nothing is known: `bridge fdb append 00:00:00:00:00:00 dst …`.
@@ -32,11 +34,11 @@ pub struct Behind {
 
 impl PartialEq for Behind {
     fn eq(&self, other: &Self) -> bool {
-        let Self { stations, ends, others, lookup, learns, ageing } = self;
+        let Self { stations, network, ends, others, lookup, learns, ageing } = self;
         Arc::ptr_eq(stations, &other.stations)
             && Arc::ptr_eq(ends, &other.ends)
             && (others, lookup) == (&other.others, &other.lookup)
-            && (*learns, *ageing) == (other.learns, other.ageing)
+            && (*network, *learns, *ageing) == (other.network, other.learns, other.ageing)
     }
 }
 

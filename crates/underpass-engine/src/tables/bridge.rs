@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::LinkId;
+use super::{LinkId, TunnelId};
 use crate::l2::fdb::Fdb;
 
 /// What makes a link a bridge: IEEE 802.1Q.
@@ -113,6 +113,36 @@ pub struct BridgePort {
     pub proxy_arp: bool,
     /// Whether it answers requests for stations behind it, which are not flooded to it: `proxy_arp_wifi`.
     pub proxy_arp_wifi: bool,
+    /// The networks of an external VXLAN that its VLANs are: `vlan_tunnel`.
+    pub networks: Option<Box<[Network]>>,
+}
+
+/// The network that a VLAN is behind a port: frames go without a tag there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    /// The VLAN; those of a port are in its order.
+    pub vlan: u16,
+    /// Its identifier there.
+    pub vni: u32,
+    /// What is put before its frames.
+    pub tunnel: TunnelId,
+}
+
+impl BridgePort {
+    /// The tunnel into which frames of a VLAN go. `None`: it has no network.
+    #[inline]
+    pub(crate) fn tunnel_of(&self, vlan: u16) -> Option<TunnelId> {
+        let networks = self.networks.as_deref()?;
+        let at = networks.binary_search_by_key(&vlan, |network| network.vlan).ok()?;
+        networks.get(at).map(|network| network.tunnel)
+    }
+
+    /// The VLAN of frames of a network.
+    #[inline]
+    pub(crate) fn vlan_of(&self, vni: u32) -> Option<u16> {
+        let networks = self.networks.as_deref()?;
+        networks.iter().find(|network| network.vni == vni).map(|network| network.vlan)
+    }
 }
 
 /// The VLANs of which requests are suppressed at a port of a bridge.

@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::DropReason;
+use crate::l2::bridge::networks::enter_network;
 use crate::path::rules::has_address6;
 use crate::qos::OuterKey;
 use crate::tables::{
@@ -408,7 +409,8 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
     }
     // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
     let other = if taken { 0 } else { protocol_of(&meta.packet, tunnel, outer) };
-    let id = if tunnel.classifies_ingress { key_of(&meta.packet, tunnel, outer) } else { 0 };
+    let external = tunnel.config.role == TunnelRole::External;
+    let key = external.then(|| key_of(&meta.packet, tunnel, outer));
     let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, outer.at) } else { (0, 0) };
     meta.packet.pull(at);
     if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
@@ -439,10 +441,14 @@ pub(crate) fn take_out<const COUNT: bool, T: Trace>(
         };
         meta.packet.set_tag(Tag { headless, packet_type: 0, ..meta.packet.tag() });
         let (source, destination) = (outer.source, outer.destination);
-        let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
-        path.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
+        let known = |id| OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
+        path.hooks.outer = key.map(known);
         path.hooks.before = if keeps_outer(tunnel) { at } else { 0 };
         return Verdict::ClassifyIngress;
+    }
+    if let Some(network) = key.filter(|_| taken && inside == InnerProtocol::Frame) {
+        // Above it may be a bridge whose VLANs are its networks.
+        enter_network(view, tunnel.link, &mut meta.packet, network);
     }
     let inside = match taken {
         true => inside,

@@ -57,7 +57,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
     fn new(view: &View<'a>, (id, tunnel): (TunnelId, &'a StoredTunnel)) -> Option<Self> {
         let template = tunnel.template(InnerProtocol::Frame);
         let fast = tunnel.up
-            && matches!(tunnel.config.role, TunnelRole::Device)
+            && (matches!(tunnel.config.role, TunnelRole::Device) || tunnel.config.behind.is_some())
             && !template.has(CLOSED | SLOW_ONLY | REMOTE_SUM | REMOTE_GRE_SUM)
             && !tunnel.config.sends_from().is_unspecified()
             && !tunnel.sequence.has_failed()

@@ -11,11 +11,14 @@
 //! (`Tag::headless`) while they are classified or wait. A tunnel with a hook or a qdisc is off the fast path
 //! (`SLOW_ONLY`, `particular`), so that one without pays nothing.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use underpass_packet::ethernet;
 
 use crate::buffer::{NO_LINK, NO_TUNNEL_KEY, Packet, Tag};
 use crate::counters::Direction;
 use crate::drops::DropReason;
+use crate::l2::bridge::networks::enter_network;
 use crate::path::input::ethertype;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, OuterKey, Place};
@@ -300,7 +303,15 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
     }
     if packet.tag().headless == 0 {
         apply_type(&mut packet, link.mac);
+        // Above it may be a bridge whose VLANs are its networks: as it came in, or as an action says.
+        let network = match packet.tag().tunnel {
+            0 => outer.map(|outer| outer.id),
+            NO_TUNNEL_KEY => None,
+            _ => key_of(view, &packet).map(|key| key.id),
+        };
+        network.into_iter().for_each(|network| enter_network(view, id, &mut packet, network));
     }
+    packet.forget_key();
     let mut meta = PacketMeta { packet, ..meta };
     meta.put_link_layer_of(frame, ethertype);
     if let Some(qdisc) = link.ingress_qdisc {
@@ -415,6 +426,12 @@ fn given(tunnel: &StoredTunnel) -> Option<OuterKey> {
     else {
         return None;
     };
+    if tunnel.config.behind.is_some() {
+        // A bridge says nothing but the network: `__vlan_tunnel_info_add`.
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let (source, destination) = (any, any);
+        return Some(OuterKey { source, destination, id: *id, tos: 0, ttl: 0, ports: (0, 0) });
+    }
     let tos = match *tos {
         TunnelTos::Fixed(tos) => tos,
         TunnelTos::Inherit(tos) => tos | 1,

@@ -19,7 +19,7 @@ pub(super) fn hears(
     if source[0] & 1 != 0 || source == [0; 6] {
         return Err(DropReason::BridgeSource);
     }
-    let station = Station::new(source, 0);
+    let station = Station::new(source, behind.network);
     let now = now / TICK;
     match behind.stations.find(station) {
         // What a request has said stays as it is.
@@ -37,7 +37,7 @@ pub(super) fn hears(
 /// The number of the other end behind which the station is that a frame is for, if that is known. Linux: `vxlan_find_mac`.
 #[inline(always)]
 pub(super) fn end_of(behind: &Behind, frame: &[u8], now: Nanos) -> Option<u32> {
-    let entry = behind.stations.find(Station::new(*frame.first_chunk()?, 0))?;
+    let entry = behind.stations.find(Station::new(*frame.first_chunk()?, behind.network))?;
     let expired = behind.ageing != 0 && entry.has_expired(now / TICK, behind.ageing);
     (!expired).then_some(entry.link.0)
 }

@@ -70,6 +70,7 @@ pub fn bridge_port(bridge: LinkId) -> BridgePort {
         suppresses: Suppresses::None,
         proxy_arp: false,
         proxy_arp_wifi: false,
+        networks: None,
     }
 }
 

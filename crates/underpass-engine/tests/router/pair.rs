@@ -78,6 +78,7 @@ fn has_ends(kind: TunnelKind) -> bool {
 /// The ends of a network that learns, whose frames go to `remote` where nothing is known of their stations.
 pub fn behind(remote: IpAddr, lookup: LookupId) -> Behind {
     Behind {
+        network: 0,
         stations: Arc::default(),
         ends: Arc::default(),
         others: [remote].into(),

@@ -75,6 +75,7 @@ impl Bridged {
                 suppresses: Suppresses::None,
                 proxy_arp: false,
                 proxy_arp_wifi: false,
+                networks: None,
             };
             let link = Link { bridge_port: Some(Box::new(port)), vlans: None, ..router.link(device, random) };
             router.writer.set_link(router.links[device], link.clone());

@@ -11,6 +11,7 @@ use underpass_netlink::bridge::{
 use super::{answer, spanning};
 use crate::Router;
 use crate::link::Link;
+use crate::link::tunnel::vxlan::networks;
 
 /// The bridge that a link is a port of.
 pub(in crate::link) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
@@ -56,5 +57,6 @@ pub(in crate::link) fn compile_port(router: &Router, link: &Link) -> Option<Box<
         suppresses: answer::suppresses(port),
         proxy_arp: settings.has(PROXY_ARP),
         proxy_arp_wifi: settings.has(PROXY_ARP_WIFI),
+        networks: networks::compile(router, link),
     }))
 }

@@ -218,13 +218,14 @@ enum Owner {
     /// That of the bridge of this index.
     Bridge(u32),
     /// A VXLAN's; the other end behind which the station is.
-    Vxlan(IpAddr),
+    /// And the network that it is in, if it is in one of several.
+    Vxlan(IpAddr, u32),
 }
 
 impl Told {
-    pub(in crate::link) fn of(router: &Router, owner: u32, entry: Entry) -> Self {
+    pub(in crate::link) fn of(router: &Router, owner: u32, (station, entry): (Station, Entry)) -> Self {
         match vxlan::end(router, owner, entry.link.0) {
-            Some(end) => Self::behind(router, owner, end),
+            Some(end) => Self::behind(router, (owner, station.vlan()), end),
             None => {
                 let link = index_of(router, owner, entry.link);
                 Self { owner: Owner::Bridge(owner), link, now: now(router), ageing: ageing(router, owner) }
@@ -232,9 +233,10 @@ impl Told {
         }
     }
 
-    /// Of a station of the VXLAN of a link, behind this end.
-    pub(in crate::link) fn behind(router: &Router, link: u32, end: IpAddr) -> Self {
-        Self { owner: Owner::Vxlan(end), link, now: now(router), ageing: ageing(router, link) }
+    /// Of a station of the VXLAN of a link, in the network of this number, behind this end.
+    pub(in crate::link) fn behind(router: &Router, (link, network): (u32, u16), end: IpAddr) -> Self {
+        let owner = Owner::Vxlan(end, router.tunnels.networks.of(link, network));
+        Self { owner, link, now: now(router), ageing: ageing(router, link) }
     }
 
     /// Linux: `fdb_fill_info`, `vxlan_fdb_info`.
@@ -243,7 +245,7 @@ impl Told {
         header[0] = libc::AF_BRIDGE as u8;
         header[4..8].copy_from_slice(&self.link.to_ne_bytes());
         header[8..10].copy_from_slice(&state_of(entry, self.now, self.ageing).to_ne_bytes());
-        let own = if let Owner::Vxlan(_) = self.owner { libc::NTF_SELF } else { 0 };
+        let own = if let Owner::Vxlan(..) = self.owner { libc::NTF_SELF } else { 0 };
         header[10] = own
             | if entry.is(EXTERNAL) { libc::NTF_EXT_LEARNED } else { 0 }
             | if entry.is(STICKY) { NTF_STICKY } else { 0 };
@@ -254,20 +256,25 @@ impl Told {
                 reply.u32(libc::NDA_MASTER, bridge);
                 reply.u32(NDA_FLAGS_EXT, 0);
             }
-            Owner::Vxlan(end) => reply.address(libc::NDA_DST, end),
+            Owner::Vxlan(end, network) => {
+                reply.address(libc::NDA_DST, end);
+                if network != 0 {
+                    reply.u32(libc::NDA_SRC_VNI, network);
+                }
+            }
         }
         // struct nda_cacheinfo: how long ago it was confirmed, used and updated, in hundredths of a second; users.
         let age = (self.now.saturating_sub(entry.heard) / 10) as u32;
         let info: Vec<u8> = [0, age, age, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
         reply.attribute(libc::NDA_CACHEINFO, &info);
-        if station.vlan() != 0 {
+        if station.vlan() != 0 && matches!(self.owner, Owner::Bridge(_)) {
             reply.u16(libc::NDA_VLAN, station.vlan());
         }
     }
 }
 
 fn notify(router: &mut Router, cause: Cause, kind: u16, bridge: u32, station: Station, entry: Entry) {
-    let told = Told::of(router, bridge, entry);
+    let told = Told::of(router, bridge, (station, entry));
     router.events.notify_own(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
 }
 

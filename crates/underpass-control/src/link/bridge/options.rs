@@ -248,6 +248,8 @@ struct VlanDump {
     only: Option<u32>,
 }
 
+/// `BRIDGE_VLANDB_TINFO_ID`, in [`TUNNEL_INFO`].
+const NETWORK: u16 = 1;
 const DUMP_FLAGS: u16 = 1;
 /// `BRIDGE_VLANDB_DUMPF_GLOBAL`: what VLANs of a bridge are for all of its ports.
 const GLOBAL: u32 = 1 << 1;
@@ -297,7 +299,13 @@ fn write(reply: &mut Reply<'_>, link: &Link, vlans: &Vlans) {
     let all: Vec<_> =
         vlans.iter().map(|(id, is_pvid, untagged)| (id, is_pvid, untagged, vlans.options(id))).collect();
     // Whether they are suppressed makes no difference to Linux: what is shown is what the first is.
-    let together = |one: &Entry, next: &Entry| one.0 + 1 == next.0 && one.2 == next.2 && !one.1 && !next.1;
+    let networks = |one: &Entry, next: &Entry| match (one.3.network, next.3.network) {
+        (one, Some(next)) => one.is_some_and(|one| one.checked_add(1) == Some(next)),
+        (one, None) => one.is_none(),
+    };
+    let together = |one: &Entry, next: &Entry| {
+        one.0 + 1 == next.0 && one.2 == next.2 && !one.1 && !next.1 && networks(one, next)
+    };
     for range in all.chunk_by(together) {
         let (Some(&(first, is_pvid, untagged, options)), Some(&(last, ..))) = (range.first(), range.last())
         else {
@@ -311,6 +319,11 @@ fn write(reply: &mut Reply<'_>, link: &Link, vlans: &Vlans) {
             reply.u16(RANGE, last);
         }
         reply.u8(STATE, FORWARDING);
+        if let Some(vni) = options.network {
+            let info = reply.nest(TUNNEL_INFO);
+            reply.u32(NETWORK, vni);
+            reply.end(info);
+        }
         reply.u8(MCAST_ROUTER, 1);
         reply.u8(NEIGH_SUPPRESS, options.suppresses.into());
         reply.end(entry);

@@ -15,6 +15,11 @@ const EACH_VLAN: u32 = 1 << 1;
 const RANGES: u32 = 1 << 2;
 
 pub(super) const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+pub(super) const IFLA_BRIDGE_VLAN_TUNNEL_INFO: u16 = 3;
+// Attributes of `IFLA_BRIDGE_VLAN_TUNNEL_INFO`.
+pub(super) const TUNNEL_ID: u16 = 1;
+pub(super) const TUNNEL_VID: u16 = 2;
+pub(super) const TUNNEL_FLAGS: u16 = 3;
 // Flags of a `struct bridge_vlan_info`.
 pub(super) const PVID: u16 = 1 << 1;
 pub(super) const UNTAGGED: u16 = 1 << 2;
@@ -67,6 +72,7 @@ fn write(reply: &mut Reply<'_>, link: &Link, above: &Above, mask: u32) {
     if let Some(vlans) = link.bridge_vlans().filter(|_| mask & (EACH_VLAN | RANGES) != 0) {
         let of_family = reply.nest_unflagged(libc::IFLA_AF_SPEC);
         write_vlans(reply, vlans, mask & EACH_VLAN == 0);
+        write_networks(reply, vlans);
         reply.end(of_family);
     }
 }
@@ -94,6 +100,28 @@ fn write_vlans(reply: &mut Reply<'_>, vlans: &Vlans, compressed: bool) {
                 write(flags | RANGE_END, *last);
             }
             [(flags, id)] => write(*flags, *id),
+            [] => {}
+        }
+    }
+}
+
+/// Linux: `br_fill_vlan_tunnel_info`, always in ranges.
+fn write_networks(reply: &mut Reply<'_>, vlans: &Vlans) {
+    let mut write = |flags: u16, (vlan, vni): (u16, u32)| {
+        let info = reply.nest_unflagged(IFLA_BRIDGE_VLAN_TUNNEL_INFO);
+        reply.u32(TUNNEL_ID, vni);
+        reply.u16(TUNNEL_VID, vlan);
+        reply.u16(TUNNEL_FLAGS, flags);
+        reply.end(info);
+    };
+    let all: Vec<_> = vlans.networks().collect();
+    for range in all.chunk_by(|one, next| one.0 + 1 == next.0 && one.1.checked_add(1) == Some(next.1)) {
+        match range {
+            [first, .., last] => {
+                write(RANGE_BEGIN, *first);
+                write(RANGE_END, *last);
+            }
+            [only] => write(0, *only),
             [] => {}
         }
     }

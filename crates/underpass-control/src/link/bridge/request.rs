@@ -3,11 +3,15 @@
 
 use std::ops::RangeInclusive;
 
-use libc::{EINVAL, ENODEV, EOPNOTSUPP};
-use underpass_netlink::{Attribute, RequestError, Type, Validate, policy};
+use libc::{EINVAL, ENODEV, EOPNOTSUPP, ERANGE};
+use underpass_netlink::bridge::VLAN_TUNNEL;
+use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
 use super::super::Link;
-use super::query::{IFLA_BRIDGE_VLAN_INFO, PVID, RANGE_BEGIN, RANGE_END, UNTAGGED};
+use super::query::{
+    IFLA_BRIDGE_VLAN_INFO, IFLA_BRIDGE_VLAN_TUNNEL_INFO, PVID, RANGE_BEGIN, RANGE_END, TUNNEL_FLAGS,
+    TUNNEL_ID, TUNNEL_VID, UNTAGGED,
+};
 use super::vlans::Vlans;
 use super::{change_port, fdb, settle};
 use crate::dump::Outcome;
@@ -45,6 +49,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let flags = flags.unwrap_or(Ok(0))?;
     let to_master = flags == 0 || flags & MASTER != 0;
     let itself = flags & SELF != 0;
+    if to_master && link.bridge_port.is_none() && link.tunnel.is_some() && link.master.is_some() {
+        let text = "vlan_tunnel needs a bridge of the router's: run --own-bridges";
+        return Err(RequestError::new(EOPNOTSUPP, text));
+    }
     if to_master && link.bridge_port.is_none() || itself && link.bridge.is_none() {
         return Err(RequestError::errno(EOPNOTSUPP));
     }
@@ -58,9 +66,25 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     }
     let said = of_family.map_or(Ok(Vec::new()), |of_family| read(&of_family))?;
     let mut gone = Vec::new();
+    let tunnels = of_family.map_or(Ok(Vec::new()), |of_family| networks(&of_family))?;
+    let switched = changed.bridge_port.as_ref().is_some_and(|port| port.settings.has(VLAN_TUNNEL));
+    if !tunnels.is_empty() && !switched {
+        return Err(RequestError::errno(EINVAL));
+    }
+    for vni in tunnels.iter().filter(|_| !deletes).flat_map(|(ids, first)| ids.clone().zip(*first..)) {
+        router.tunnels.networks.numbered(changed.index, vni.1)?;
+    }
     if let Some(vlans) = vlans(&mut changed) {
         for Said { ids, flags } in said {
             gone.extend(change_vlans(vlans, ids, flags, deletes));
+        }
+        for (ids, first) in tunnels {
+            for (id, vni) in ids.zip(first..) {
+                match deletes {
+                    true => vlans.remove_network(id),
+                    false => vlans.add_network(id, vni)?,
+                }
+            }
         }
     }
     let cause = Cause::from(request);
@@ -105,6 +129,46 @@ fn number(attribute: &Attribute<'_>) -> Result<u16, RequestError> {
     bytes.map(u16::from_ne_bytes).map_err(|_| RequestError::errno(EINVAL))
 }
 
+/// The VLANs that a request makes networks, with the network of the first of them, in its order. Linux:
+/// `br_parse_vlan_tunnel_info`, `br_process_vlan_tunnel_info`.
+fn networks(of_family: &Attribute<'_>) -> Result<Vec<(RangeInclusive<u16>, u32)>, RequestError> {
+    const POLICY: [Type; 4] =
+        policy(&[(TUNNEL_ID, Type::U32), (TUNNEL_VID, Type::U16), (TUNNEL_FLAGS, Type::U16)]);
+    let invalid = RequestError::errno(EINVAL);
+    let mut all = Vec::new();
+    let mut first: Option<(u16, u32)> = None;
+    for inner in of_family.nested().filter(|inner| inner.kind == IFLA_BRIDGE_VLAN_TUNNEL_INFO) {
+        let inner: Attributes<'_, 4> = inner.parse_nested(&POLICY, Validate::Liberal)?;
+        let (Some(vni), Some(vlan)) = (inner.get(TUNNEL_ID), inner.get(TUNNEL_VID)) else {
+            return Err(invalid);
+        };
+        let (vni, vlan) = (vni.u32(), vlan.u16());
+        if vlan >= 4095 {
+            return Err(RequestError::errno(ERANGE));
+        }
+        let flags = inner.get(TUNNEL_FLAGS).map_or(0, |flags| flags.u16());
+        match (flags & RANGE_BEGIN != 0, flags & RANGE_END != 0, first) {
+            (true, _, None) => first = Some((vlan, vni)),
+            (false, true, Some((start, from)))
+                if u32::from(vlan.wrapping_sub(start)) == vni.wrapping_sub(from) =>
+            {
+                all.push((start..=vlan, from));
+                first = None;
+            }
+            (false, false, None) => all.push((vlan..=vlan, vni)),
+            _ => return Err(invalid),
+        }
+        if vni >= NETWORKS {
+            let text = "a network of more than 24 bits is not supported by this router";
+            return Err(RequestError::new(EOPNOTSUPP, text));
+        }
+    }
+    Ok(all)
+}
+
+/// There are so many networks.
+const NETWORKS: u32 = 1 << 24;
+
 /// The VLANs that a request names. Linux: `br_afspec`, `br_process_vlan_info`.
 fn read(of_family: &Attribute<'_>) -> Result<Vec<Said>, RequestError> {
     let mut all = Vec::new();
@@ -114,6 +178,7 @@ fn read(of_family: &Attribute<'_>) -> Result<Vec<Said>, RequestError> {
             IFLA_BRIDGE_FLAGS => continue,
             // IFLA_BRIDGE_MODE: that of an embedded bridge, which a bridge takes no notice of.
             1 => continue,
+            IFLA_BRIDGE_VLAN_TUNNEL_INFO => continue,
             IFLA_BRIDGE_VLAN_INFO => {}
             _ => {
                 let text = "Attribute is not supported by this router";

@@ -3,7 +3,7 @@
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, STICKY, Station, USER};
 use underpass_netlink::bridge::{
     self, BCAST_FLOOD, BLOCKING, FLOOD, FORWARDING, GUARD, HAIRPIN, ISOLATED, LEARNS, LOCKED, MCAST_FLOOD,
-    NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree,
+    NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS, PROXY_ARP, PROXY_ARP_WIFI, ROOT_BLOCK, SpanningTree, VLAN_TUNNEL,
 };
 
 use super::super::Link;
@@ -89,6 +89,7 @@ fn port_words(port: &BridgePort) -> Words {
         (PROXY_ARP_WIFI, "proxy_arp_wifi"),
         (NEIGH_SUPPRESS, "neigh_suppress"),
         (NEIGH_VLAN_SUPPRESS, "neigh_vlan_suppress"),
+        (VLAN_TUNNEL, "vlan_tunnel"),
     ] {
         let on = port.settings.has(bit);
         words.some(name, (on != first.has(bit)).then(|| switch(on)));
@@ -107,6 +108,9 @@ fn save_vlans(save: &mut Save<'_>, name: &str, vlans: &Vlans, default: u16, itse
         let pvid = if is_pvid { " pvid" } else { "" };
         let untagged = if untagged { " untagged" } else { "" };
         save.line(Words::new(&format!("bridge vlan add vid {id} dev {name}{pvid}{untagged}{itself}")));
+    }
+    for (id, vni) in vlans.networks() {
+        save.line(Words::new(&format!("bridge vlan add vid {id} dev {name} tunnel_info id {vni}")));
     }
     for id in vlans.suppressed() {
         save.line(Words::new(&format!("bridge vlan set vid {id} dev {name} neigh_suppress on")));

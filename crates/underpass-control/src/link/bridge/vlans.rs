@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use libc::{EEXIST, EINVAL};
 use underpass_engine::tables::Membership;
+use underpass_netlink::RequestError;
 
 /// The VLANs of a port, or of a bridge itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) struct Options {
     /// Whether requests for known neighbours are suppressed in it, where the port looks at that:
     /// `BR_VLFLAG_NEIGH_SUPPRESS_ENABLED`.
     pub suppresses: bool,
+    /// The network that it is behind the port: `tunnel_info`.
+    pub network: Option<u32>,
 }
 
 impl Vlans {
@@ -42,6 +46,35 @@ impl Vlans {
     /// Those in which requests for known neighbours are suppressed.
     pub(super) fn suppressed(&self) -> impl Iterator<Item = u16> {
         self.members.iter().filter(|(_, member)| member.options.suppresses).map(|(&id, _)| id)
+    }
+
+    /// The networks that VLANs are behind the port.
+    pub(in crate::link) fn networks(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.members.iter().filter_map(|(&id, member)| Some((id, member.options.network?)))
+    }
+
+    /// Makes a VLAN a network behind the port. Linux: `nbp_vlan_tunnel_info_add`.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is none of these VLANs. `EEXIST`: it has a network, or another one has this.
+    pub(super) fn add_network(&mut self, id: u16, vni: u32) -> Result<(), RequestError> {
+        let taken = self.networks().any(|(_, other)| other == vni);
+        let options = self.options_mut(id).ok_or(RequestError::errno(EINVAL))?;
+        if options.network.is_some() || taken {
+            return Err(RequestError::errno(EEXIST));
+        }
+        options.network = Some(vni);
+        Ok(())
+    }
+
+    /// A VLAN is no network any more. Linux: `nbp_vlan_tunnel_info_delete`.
+    pub(super) fn remove_network(&mut self, id: u16) {
+        self.options_mut(id).into_iter().for_each(|options| options.network = None);
+    }
+
+    /// None of them is. Linux: `nbp_vlan_tunnel_info_flush`.
+    pub(super) fn remove_networks(&mut self) {
+        self.members.values_mut().for_each(|member| member.options.network = None);
     }
 
     /// What one of them is besides.

@@ -150,7 +150,7 @@ pub(super) fn outer_oif(router: &Router, parameters: &tunnel::Tunnel) -> u32 {
 }
 
 /// In which tables outer packets are looked up.
-pub(super) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
+pub(in crate::link::tunnel) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
     let vrf = l3mdev_table(router, link);
     own_lookup(router, vrf)
 }
@@ -306,7 +306,7 @@ pub(crate) fn compile_route_tunnel(
     Some((underpass_engine::tables::Tunnel { role: TunnelRole::Route { given }, ..compiled }, held))
 }
 
-pub(super) fn compile_tunnel(
+pub(in crate::link::tunnel) fn compile_tunnel(
     router: &mut Router,
     tunnel: &Tunnel,
     link: LinkId,

@@ -7,6 +7,7 @@ use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGNORE_ENCAP_LIMIT, Kind};
 
 use super::compile::{compile_tunnel, underlay};
+use super::vxlan::networks;
 use super::{Published, Socket, Tunnel, srv6l2, vxlan};
 use crate::Router;
 use crate::route::compile::recompile_routes_by;
@@ -55,7 +56,8 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     let (via, next_hop) = underlay(router, &tunnel.parameters);
     let old = router.tunnels.by_link.get(&index).map(|published| published.compiled.remote);
     vxlan::fdb::follow(router, index, old, &tunnel.parameters);
-    let behind = vxlan::fdb::compile_ends(router, index, &tunnel.parameters);
+    let behind = networks::compile_ends(router, (index, 0), &tunnel.parameters)
+        .filter(|_| !tunnel.parameters.external);
     let compiled = compile_tunnel(router, &tunnel, id, via, false);
     let source = srv6l2::source(router, &tunnel.parameters, behind.as_ref()).unwrap_or(compiled.source);
     let compiled = underpass_engine::tables::Tunnel { behind, source, ..compiled };
@@ -104,6 +106,7 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     if let Some(held) = held {
         release_next_hop(router, held);
     }
+    networks::publish(router, index);
     open_ports(router, index);
 }
 
@@ -147,7 +150,7 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
         bits(published.compiled.local),
         index,
     ));
-    if router.tunnels.others.remove(&index).is_some() {
+    if networks::forget_all(router, index) {
         router.stations.remove(&index);
     }
     published.ports.into_iter().for_each(|port| router.engine.remove_fou_port(port));

@@ -1,6 +1,7 @@
 //! VXLAN devices: what a request makes of one, and what the packet path has of it. Linux: `drivers/net/vxlan/vxlan_core.c`.
 
 pub(crate) mod fdb;
+pub(crate) mod networks;
 
 use std::net::IpAddr;
 

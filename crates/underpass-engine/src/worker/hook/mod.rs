@@ -474,7 +474,8 @@ pub(crate) fn with_header(packet: &mut Packet, place: &Place) {
 /// A packet that was classified and goes on: `tc_run`.
 fn on(mut packet: Packet, class: Option<u32>, (place, before): (&Place, WireLength)) -> Classified {
     with_header(&mut packet, place);
-    if place.ingress {
+    // Where a packet has come out of an external tunnel, parameters say of which network it is: `classify_ingress`.
+    if place.ingress && place.outer.is_none() {
         packet.forget_key();
     }
     let tag = packet.tag();

@@ -122,6 +122,63 @@ fn tunnels_as_ports_of_bridges() {
             if kind == "srv6l2" {
                 behind_a_sid(&mut pair);
             }
+            if kind.starts_with("vxlan") {
+                // The kernel's bridge could not tell the router of which network a frame is.
+                let said = pair.routers[0].run(
+                    "ip link add tun2 type vxlan external dstport 4790
+                     ip link set tun2 master br0
+                     bridge link set dev tun2 vlan_tunnel on 2>&1 || true
+                     ip link del tun2",
+                );
+                assert!(said.contains("vlan_tunnel needs a bridge of the router's"), "{said}");
+            }
+            pair.disconnect("");
+        }
+        pair.stop();
+    }
+}
+
+/// Bridges of the routers, whose VLANs are networks of one external VXLAN: hosts at both are in one network.
+#[test]
+fn vlans_as_networks() {
+    const NAME: &str = "vlans_as_networks";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let own = ["--own-bridges"];
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([Which::Underpass(&own)]);
+    for other in others {
+        let mut pair = Pair::new(&own, other);
+        for (n, host) in (1..).zip(&pair.hosts) {
+            host.run(&format!(
+                "ip link set eth0 mtu 1400
+                 ip addr add 10.70.0.{n}/24 dev eth0
+                 ip addr add fd70::{n}/64 dev eth0 nodad"
+            ))
+            .unwrap();
+        }
+        for (local, remote) in [("10.0.0.ME", "10.0.0.YOU"), ("fd00::ME", "fd00::YOU")] {
+            pair.both(&format!(
+                "ip link add br0 address 02:00:00:00:b0:0ME type bridge vlan_filtering 1 mcast_snooping 0
+                 ip link set br0 up
+                 ip addr flush dev cust
+                 ip link set cust master br0
+                 bridge vlan add dev cust vid 10 pvid untagged
+                 ip link add tun1 type vxlan external dstport 4789 local {local}
+                 ip link set tun1 mtu 1450 master br0
+                 bridge link set dev tun1 vlan_tunnel on
+                 bridge vlan add dev tun1 vid 10
+                 bridge vlan add dev tun1 vid 10 tunnel_info id 10010
+                 bridge fdb append 00:00:00:00:00:00 dev tun1 dst {remote} src_vni 10010
+                 ip link set tun1 up"
+            ));
+            for (from, address) in [(0, "10.70.0.2"), (1, "10.70.0.1"), (0, "fd70::2")] {
+                pair.check(local, settle(&pair.hosts[from], address, Duration::from_secs(10)));
+                pair.check(local, ping(&pair.hosts[from], address, 5));
+            }
+            pair.check(local, transfer(&pair.hosts[0], &pair.hosts[1], "10.70.0.2"));
+            pair.both("bridge vlan del dev tun1 vid 10 tunnel_info id 10010");
+            assert!(ping(&pair.hosts[0], "10.70.0.2", 1).is_err(), "{local}: it is no network any more");
+            pair.both("ip link del br0");
             pair.disconnect("");
         }
         pair.stop();

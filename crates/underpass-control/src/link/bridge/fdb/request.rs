@@ -28,6 +28,7 @@ const POLICY: [Type; 18] = policy(&[
     (libc::NDA_PORT, Type::Unsupported),
     (libc::NDA_VNI, Type::Unsupported),
     (libc::NDA_IFINDEX, Type::U32),
+    (libc::NDA_SRC_VNI, Type::U32),
     (libc::NDA_MASTER, Type::U32),
     (NDA_FLAGS_EXT, Type::U32),
     (NDA_NDM_STATE_MASK, Type::U16),
@@ -381,7 +382,7 @@ pub(crate) fn get(
     }
     let station = Station::new(mac, vlan);
     let entry = find(router, bridge, station).ok_or(RequestError::new(ENOENT, "Fdb entry not found"))?;
-    let told = Told::of(router, bridge, entry);
+    let told = Told::of(router, bridge, (station, entry));
     replies.message(RTM_NEWNEIGH, 0, request.reply_to(), |reply| told.write(reply, station, entry))?;
     Ok(Outcome::Done)
 }
@@ -410,7 +411,9 @@ impl Dump for StationDump {
             && let Some(stations) = router.stations.get(&bridge)
         {
             let of_link = stations.by(link.id).into_iter();
-            rest.extend(of_link.map(|(station, entry)| (Told::of(router, bridge, entry), station, entry)));
+            rest.extend(
+                of_link.map(|(station, entry)| (Told::of(router, bridge, (station, entry)), station, entry)),
+            );
         }
         if shown && link.has_ends() {
             rest.extend(vxlan_fdb::all(router, link));

@@ -2,14 +2,13 @@
 //! `vxlan_fdb_delete`, `vxlan_fdb_dump` in `drivers/net/vxlan/vxlan_core.c`.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use libc::{
     EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP, NTF_EXT_LEARNED, NUD_NOARP, NUD_PERMANENT,
     NUD_REACHABLE, RTM_DELNEIGH, RTM_NEWNEIGH,
 };
 use underpass_engine::l2::fdb::{EXTERNAL, Entry, LOCAL, STATIC, Station, USER};
-use underpass_engine::tables::{Behind, LinkId};
+use underpass_engine::tables::LinkId;
 use underpass_netlink::tunnel;
 use underpass_netlink::{Replies, RequestError};
 
@@ -19,7 +18,6 @@ use crate::events::Cause;
 use crate::link::Link;
 use crate::link::bridge::fdb::request::Wanted;
 use crate::link::bridge::fdb::{Told, now, put, remove, remove_all};
-use crate::route::publish::own_lookup;
 use crate::save::{Save, Words, mac};
 use crate::{Request, Router};
 
@@ -28,10 +26,6 @@ const ALL: [u8; 6] = [0; 6];
 
 /// The end that a request names, of the family of the device's. `None`: it names none.
 fn end_in(wanted: &Wanted<'_>, link: &Link) -> Result<Option<IpAddr>, RequestError> {
-    if link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.external) {
-        let text = "stations of an external VXLAN are not supported by this router";
-        return Err(RequestError::new(EOPNOTSUPP, text));
-    }
     for (kind, text) in [
         (libc::NDA_PORT, "a port of a station is not supported by this router"),
         (libc::NDA_VNI, "a network of a station is not supported by this router"),
@@ -58,6 +52,19 @@ fn end_in(wanted: &Wanted<'_>, link: &Link) -> Result<Option<IpAddr>, RequestErr
     Ok(Some(address).filter(|address| !address.is_unspecified()))
 }
 
+/// The network that a request names, of a device with several. Linux: `vxlan_fdb_parse`.
+fn network_in(wanted: &Wanted<'_>, link: &Link) -> Result<u32, RequestError> {
+    let Some(vni) = wanted.attributes.get(libc::NDA_SRC_VNI) else { return Ok(0) };
+    if !link.is_external_vxlan() || vni.u32() >= NETWORKS {
+        let text = "a network of a station is not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text).at(vni.offset));
+    }
+    Ok(vni.u32())
+}
+
+/// There are so many networks.
+const NETWORKS: u32 = 1 << 24;
+
 /// The flags of an entry in this state.
 const fn flags_of(state: u16) -> u8 {
     if state & NUD_PERMANENT != 0 {
@@ -83,10 +90,11 @@ pub(in crate::link) fn new(
     let external = if wanted.flags & NTF_EXT_LEARNED != 0 { EXTERNAL } else { 0 };
     let flags = USER | external | flags_of(wanted.state);
     let group = mac == ALL || mac[0] & 1 != 0;
+    let network = router.tunnels.networks.numbered(link.index, network_in(wanted, link)?)?;
     if mac == ALL {
-        return add_other(router, request, link, (end, flags));
+        return add_other(router, request, (link, network), (end, flags));
     }
-    let station = Station::new(mac, 0);
+    let station = Station::new(mac, network);
     let old = router.stations.get(&link.index).and_then(|stations| stations.table.find(station));
     let behind = |old: Entry| router.tunnels.ends.address(old.link.0);
     let kept = match old {
@@ -118,10 +126,10 @@ pub(in crate::link) fn new(
 fn add_other(
     router: &mut Router,
     request: &Request<'_>,
-    link: &Link,
+    (link, network): (&Link, u16),
     (end, flags): (IpAddr, u8),
 ) -> Result<(), RequestError> {
-    let others = router.tunnels.others.entry(link.index).or_default();
+    let others = router.tunnels.others.entry((link.index, network)).or_default();
     match others.is_empty() {
         true if !request.create() => return Err(RequestError::errno(ENOENT)),
         true if request.replace() => return Err(RequestError::errno(EOPNOTSUPP)),
@@ -136,42 +144,21 @@ fn add_other(
     if !others.iter().any(|(other, _)| *other == end) {
         others.push((end, flags));
         publish_tunnel(router, link.index);
-        tell(router, request.into(), RTM_NEWNEIGH, link.index, (end, flags));
+        tell(router, request.into(), RTM_NEWNEIGH, (link.index, network), (end, flags));
     }
     Ok(())
 }
 
 /// Listeners hear of an end for all else.
-fn tell(router: &mut Router, cause: Cause, kind: u16, link: u32, (end, flags): (IpAddr, u8)) {
-    let (told, entry) = other(router, link, (end, flags));
-    let station = Station::new(ALL, 0);
+fn tell(router: &mut Router, cause: Cause, kind: u16, of: (u32, u16), (end, flags): (IpAddr, u8)) {
+    let (told, entry) = other(router, of, (end, flags));
+    let station = Station::new(ALL, of.1);
     router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| told.write(reply, station, entry));
 }
 
-fn other(router: &Router, link: u32, (end, flags): (IpAddr, u8)) -> (Told, Entry) {
+fn other(router: &Router, (link, network): (u32, u16), (end, flags): (IpAddr, u8)) -> (Told, Entry) {
     let entry = Entry { link: LinkId(0), flags, heard: now(router) };
-    (Told::behind(router, link, end), entry)
-}
-
-/// What the packet path has of the other ends of a link's device.
-pub(in crate::link::tunnel) fn compile_ends(
-    router: &mut Router,
-    link: u32,
-    parameters: &tunnel::Tunnel,
-) -> Option<Behind> {
-    // Metadata alone say where an external one sends.
-    let ageing = super::ageing(parameters).filter(|_| !parameters.external)?;
-    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
-    let lookup = own_lookup(router, None);
-    let others = router.tunnels.others.get(&link).into_iter().flatten();
-    Some(Behind {
-        stations: Arc::clone(&router.stations.get(&link)?.table),
-        ends: Arc::clone(&router.tunnels.ends),
-        others: others.map(|(end, _)| *end).collect(),
-        lookup,
-        learns: parameters.vxlan.is_some_and(|vxlan| vxlan.learning),
-        ageing: u64::from(ageing) * 1000,
-    })
+    (Told::behind(router, (link, network), end), entry)
 }
 
 /// A device with other ends is made, or has another end as its own: `old` was that of what the packet path has of it.
@@ -184,7 +171,7 @@ pub(in crate::link::tunnel) fn follow(
     if parameters.has_ends() {
         let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
         router.stations.entry(link).or_default();
-        router.tunnels.others.entry(link).or_default();
+        router.tunnels.others.entry((link, 0)).or_default();
         set_default(router, link, old.and_then(named), named(parameters.remote));
     }
 }
@@ -195,7 +182,7 @@ fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<
     if old == new {
         return;
     }
-    let others = router.tunnels.others.entry(link).or_default();
+    let others = router.tunnels.others.entry((link, 0)).or_default();
     let gone = old.and_then(|old| others.iter().position(|(end, _)| *end == old));
     let gone = gone.map(|at| others.remove(at));
     let added = new.filter(|new| !others.iter().any(|(end, _)| end == new));
@@ -203,7 +190,7 @@ fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<
     others.extend(added);
     for (kind, other) in [(RTM_NEWNEIGH, added), (RTM_DELNEIGH, gone)] {
         if let Some(other) = other {
-            tell(router, Cause::default(), kind, link, other);
+            tell(router, Cause::default(), kind, (link, 0), other);
         }
     }
 }
@@ -217,14 +204,16 @@ pub(in crate::link) fn delete(
 ) -> Result<Outcome, RequestError> {
     let end = end_in(wanted, link)?;
     let absent = RequestError::errno(ENOENT);
+    let vni = network_in(wanted, link)?;
+    let Some(network) = router.tunnels.networks.number(link.index, vni) else { return Err(absent) };
     if mac == ALL {
-        if router.tunnels.others.get(&link.index).is_none_or(Vec::is_empty) {
+        if router.tunnels.others.get(&(link.index, network)).is_none_or(Vec::is_empty) {
             return Err(absent);
         }
-        remove_others(router, request, link, |other| end.is_none_or(|end| end == other));
+        remove_others(router, request, (link.index, network), |other| end.is_none_or(|end| end == other));
         return Ok(Outcome::Done);
     }
-    let station = Station::new(mac, 0);
+    let station = Station::new(mac, network);
     let table = router.stations.get(&link.index).map(|stations| &stations.table);
     let entry = table.and_then(|table| table.find(station)).ok_or(absent)?;
     // Linux does nothing where it is behind another end, and says nothing of it.
@@ -235,12 +224,12 @@ pub(in crate::link) fn delete(
 }
 
 /// All else goes to none of these ends any more.
-fn remove_others(router: &mut Router, request: &Request<'_>, link: &Link, which: impl Fn(IpAddr) -> bool) {
-    let Some(others) = router.tunnels.others.get_mut(&link.index) else { return };
+fn remove_others(router: &mut Router, request: &Request<'_>, of: (u32, u16), which: impl Fn(IpAddr) -> bool) {
+    let Some(others) = router.tunnels.others.get_mut(&of) else { return };
     let (gone, kept): (Vec<_>, Vec<_>) = others.iter().partition(|(end, _)| which(*end));
     *others = kept;
-    publish_tunnel(router, link.index);
-    gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, link.index, other));
+    publish_tunnel(router, of.0);
+    gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, of, other));
 }
 
 /// `bridge fdb flush`: all stations are forgotten, and where all else goes. Linux: `vxlan_fdb_delete_bulk`.
@@ -251,14 +240,18 @@ pub(in crate::link) fn flush(
     link: &Link,
 ) -> Result<Outcome, RequestError> {
     let asked = wanted.flags & !(libc::NTF_SELF | libc::NTF_MASTER);
-    let filters = [libc::NDA_DST, libc::NDA_VLAN, libc::NDA_PORT, libc::NDA_VNI, libc::NDA_IFINDEX];
+    let filters =
+        [libc::NDA_DST, libc::NDA_VLAN, libc::NDA_PORT, libc::NDA_VNI, libc::NDA_SRC_VNI, libc::NDA_IFINDEX];
     let filtered = filters.into_iter().any(|kind| wanted.attributes.get(kind).is_some());
     if asked != 0 || wanted.state != 0 || filtered {
         let text = "to flush some stations of a VXLAN is not supported by this router";
         return Err(RequestError::new(EOPNOTSUPP, text));
     }
     remove_all(router, Cause::from(request), link.index, |_, _| true);
-    remove_others(router, request, link, |_| true);
+    let of_link = router.tunnels.others.range((link.index, 0)..=(link.index, u16::MAX));
+    for of in of_link.map(|(of, _)| *of).collect::<Vec<_>>() {
+        remove_others(router, request, of, |_| true);
+    }
     Ok(Outcome::Done)
 }
 
@@ -278,22 +271,26 @@ pub(in crate::link) fn get(
 
 /// All entries: where all else goes, then the stations.
 pub(in crate::link) fn all(router: &Router, link: &Link) -> Vec<(Told, Station, Entry)> {
-    let others = router.tunnels.others.get(&link.index).into_iter().flatten();
-    let others = others.map(|place| {
-        let (told, entry) = other(router, link.index, *place);
-        (told, Station::new(ALL, 0), entry)
+    let others = router.tunnels.networks.sorted(link.index).into_iter().flat_map(|number| {
+        let of = (link.index, number);
+        router.tunnels.others.get(&of).into_iter().flatten().map(move |end| (of, *end))
+    });
+    let others = others.map(|(of, end)| {
+        let (told, entry) = other(router, of, end);
+        (told, Station::new(ALL, of.1), entry)
     });
     let known = stations_of(router, link).into_iter();
     others
-        .chain(known.map(|(station, entry)| (Told::of(router, link.index, entry), station, entry)))
+        .chain(known.map(|(station, entry)| (Told::of(router, link.index, (station, entry)), station, entry)))
         .collect()
 }
 
-/// The stations, in the order of their addresses.
+/// The stations, in the order of their networks and their addresses.
 fn stations_of(router: &Router, link: &Link) -> Vec<(Station, Entry)> {
     let stations = router.stations.get(&link.index).into_iter();
     let mut known: Vec<_> = stations.flat_map(|stations| stations.table.iter()).collect();
-    known.sort_unstable_by_key(|(station, _)| *station);
+    let network = |station: Station| router.tunnels.networks.of(link.index, station.vlan());
+    known.sort_unstable_by_key(|(station, _)| (network(*station), *station));
     known
 }
 
@@ -301,7 +298,11 @@ fn stations_of(router: &Router, link: &Link) -> Vec<(Station, Entry)> {
 pub(crate) fn save_stations(save: &mut Save<'_>) {
     let router = save.router;
     for link in router.links.iter().filter(|link| save.keeps(link.index)).collect::<Vec<_>>() {
-        let Some(others) = router.tunnels.others.get(&link.index) else { continue };
+        let Some(others) = router.tunnels.others.get(&(link.index, 0)) else { continue };
+        let of_network = |number: u16| match router.tunnels.networks.of(link.index, number) {
+            0 => String::new(),
+            vni => format!(" src_vni {vni}"),
+        };
         let name = save.name(link.index);
         let own = link.tunnel.as_ref().map(|tunnel| tunnel.parameters.remote);
         // It comes with the device.
@@ -313,9 +314,17 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
             let words = words_of(*flags);
             save.line(Words::new(&format!("bridge fdb append {} dev {name} dst {end} {words}", mac(ALL))));
         }
+        for number in router.tunnels.networks.sorted(link.index).into_iter().filter(|number| *number != 0) {
+            for (end, flags) in router.tunnels.others.get(&(link.index, number)).into_iter().flatten() {
+                let words = format!("{}{}", words_of(*flags), of_network(number));
+                let line = format!("bridge fdb append {} dev {name} dst {end} {words}", mac(ALL));
+                save.line(Words::new(&line));
+            }
+        }
         for (station, entry) in stations_of(router, link) {
             if let Some(end) = router.tunnels.ends.address(entry.link.0).filter(|_| entry.is(USER)) {
-                let (address, words) = (mac(station.mac()), words_of(entry.flags));
+                let words = format!("{}{}", words_of(entry.flags), of_network(station.vlan()));
+                let address = mac(station.mac());
                 save.line(Words::new(&format!("bridge fdb replace {address} dev {name} dst {end} {words}")));
             }
         }
