@@ -63,6 +63,8 @@ pub(crate) struct TunnelTable {
     /// The first port of FOU of each UDP port, its id + 1, and the next of each.
     port_heads: Box<[AtomicU32]>,
     port_nexts: Box<[AtomicU32]>,
+    /// By UDP port and family, one that stands for all there, its id + 1: they are alike, and take all datagrams.
+    plain_ports: Box<[AtomicU32]>,
     /// How many tunnels and ports there are that something may come in for.
     receivers: AtomicU32,
     /// How many of them are ports.
@@ -92,6 +94,7 @@ impl TunnelTable {
             bounds: Default::default(),
             port_heads: zeroed(1 << 16),
             port_nexts: zeroed(1 << FOU_BITS),
+            plain_ports: zeroed(2 << 16),
             receivers: AtomicU32::new(0),
             listeners: AtomicU32::new(0),
             host: AtomicU32::new(u32::MAX),
@@ -288,10 +291,8 @@ impl TunnelTable {
         destination: u128,
         guard: &Guard<'_>,
     ) -> Option<FouPayload> {
-        let id = self.port_heads.get(usize::from(port))?.load(Relaxed).checked_sub(1)?;
-        if self.port_nexts.get(id as usize)?.load(Relaxed) != 0 {
-            return None;
-        }
+        let place = 2 * usize::from(port) + usize::from(ipv6);
+        let id = self.plain_ports.get(place)?.load(Relaxed).checked_sub(1)?;
         let fou = self.ports.get(id, guard)?;
         let local = bits(fou.local);
         let all = (local == 0 || local == destination) && fou.peer.is_none() && fou.bound.is_none();

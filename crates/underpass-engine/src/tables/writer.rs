@@ -409,10 +409,10 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::tables::{Action, ActionId, Discard, Fib4Id};
+    use crate::tables::{Action, ActionId, Discard, Fib4Id, FouPayload};
 
     fn link(port: Option<u16>) -> Link {
         Link {
@@ -503,5 +503,36 @@ mod tests {
         writer.remove_fib4(fib4);
         assert_eq!(writer.insert4(fib4, prefix4, 16, ActionId(1)), None);
         assert_eq!(writer.lookup4(fib4, prefix4), None);
+    }
+
+    /// `ip link add … type vxlan` of three networks at one port, an external one at another, over IPv4 and IPv6: what their ports
+    /// have is found without a look at each of them.
+    #[test]
+    fn ports_that_are_alike_are_found_at_once() {
+        let (mut writer, tables, mut readers) = Writer::new(1);
+        let fou = |port, ipv6, payload| {
+            let local = match ipv6 {
+                true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            };
+            FouPort { port, ipv6, local, peer: None, bound: None, payload }
+        };
+        let guard = readers[0].enter();
+        let find = |port, ipv6| tables.tunnels().plain_port(port, ipv6, 7, &guard);
+        let vxlans: Vec<_> =
+            (0..3).map(|_| writer.add_fou_port(fou(4789, false, FouPayload::Vxlan))).collect();
+        let device = FouPayload::Device(TunnelId(5));
+        let external = [false, true].map(|ipv6| writer.add_fou_port(fou(4790, ipv6, device)));
+        assert_eq!([find(4789, false), find(4789, true)], [Some(FouPayload::Vxlan), None]);
+        assert_eq!([find(4790, false), find(4790, true)], [Some(device); 2]);
+        // One that takes only some of the datagrams has to be looked at.
+        let peer = Some((IpAddr::V4(Ipv4Addr::LOCALHOST), 9));
+        let other = writer.add_fou_port(FouPort { peer, ..fou(4789, false, FouPayload::Vxlan) });
+        assert_eq!(find(4789, false), None);
+        writer.remove_fou_port(other);
+        assert_eq!(find(4789, false), Some(FouPayload::Vxlan));
+        vxlans.into_iter().for_each(|id| writer.remove_fou_port(id));
+        writer.remove_fou_port(external[0]);
+        assert_eq!([find(4789, false), find(4790, false), find(4790, true)], [None, None, Some(device)]);
     }
 }

@@ -247,15 +247,37 @@ impl TunnelTable {
         (fou.peer.is_none() && fou.bound.is_none()).then_some(*fou)
     }
 
+    /// Brings up to date which ports of a UDP port stand for all of their family: several VXLANs have the same.
+    fn refresh_plain(&self, port: u16, retirer: &Retirer) {
+        for ipv6 in [false, true] {
+            let mut next = self.port_heads.get(usize::from(port)).map_or(0, |head| head.load(Relaxed));
+            let mut plain: Option<(u32, &FouPort)> = None;
+            let mut alike = true;
+            while let Some(id) = next.checked_sub(1) {
+                next = self.port_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
+                let Some(fou) = self.ports.peek(id, retirer).filter(|fou| fou.ipv6 == ipv6) else { continue };
+                alike &=
+                    fou.peer.is_none() && fou.bound.is_none() && plain.is_none_or(|(_, other)| other == fou);
+                plain = Some((id, fou));
+            }
+            let plain = plain.filter(|_| alike).map_or(0, |(id, _)| id + 1);
+            if let Some(place) = self.plain_ports.get(2 * usize::from(port) + usize::from(ipv6)) {
+                place.store(plain, Relaxed);
+            }
+        }
+    }
+
     /// Puts a port, or none, in the place of what `id` names. Whether there was one.
     pub(in crate::tables) fn put_port(&self, id: u32, port: Option<FouPort>, retirer: &mut Retirer) -> bool {
         let before = self.ports.peek(id, retirer).copied();
         if let Some(old) = &before {
             self.link_port_out(id, old);
+            self.refresh_plain(old.port, retirer);
         }
         self.ports.replace(id, port, retirer);
         if let Some(port) = &port {
             self.link_port_in(id, port);
+            self.refresh_plain(port.port, retirer);
         }
         before.is_some()
     }
