@@ -10,7 +10,7 @@ use crate::l2::go_up_from_tunnel;
 use crate::path::input::classify;
 use crate::path::ipv4::check as ipv4_check;
 use crate::path::ipv6::check as ipv6_check;
-use crate::tables::{Excluded, InnerProtocol, Link, LookupId, StoredTunnel};
+use crate::tables::{Excluded, InnerProtocol, Link, LinkId, LookupId, StoredTunnel};
 use crate::trace::Trace;
 use crate::tunnel::hook::note_input;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
@@ -84,16 +84,33 @@ pub(crate) fn take_frame<const COUNT: bool>(
 pub(crate) fn come_out_together<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
+    (device, all_but): ((&StoredTunnel, &Link), Option<Excluded>),
+    frames: &mut Burst,
+    trace: &mut T,
+) {
+    if !frames.is_empty() {
+        count_received(path, device.0.link, frames);
+        go_on_together(path, view, (device, all_but), frames, trace);
+    }
+}
+
+/// Counts frames that have come out of the tunnel that this link is.
+#[inline(always)]
+pub(crate) fn count_received<const COUNT: bool>(path: &Path<COUNT>, link: LinkId, frames: &Burst) {
+    let packets = frames.len() as u64;
+    let bytes = bytes_of(frames) - packets * ETHERNET as u64;
+    path.counters.add_crossed(link, Direction::Receive, packets, bytes);
+}
+
+/// The same, of frames that are counted.
+#[inline(always)]
+pub(crate) fn go_on_together<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
     ((tunnel, link), all_but): ((&StoredTunnel, &Link), Option<Excluded>),
     frames: &mut Burst,
     trace: &mut T,
 ) {
-    if frames.is_empty() {
-        return;
-    }
-    let packets = frames.len() as u64;
-    let bytes = bytes_of(frames) - packets * ETHERNET as u64;
-    path.counters.add_crossed(tunnel.link, Direction::Receive, packets, bytes);
     go_up_from_tunnel(path, view, (tunnel.link, link, all_but), frames, trace);
     for frame in frames.drain(..) {
         let at = frame.headroom();

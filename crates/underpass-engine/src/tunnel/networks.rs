@@ -4,9 +4,12 @@
 use underpass_packet::{ethernet, geneve, gre, protocol, vxlan};
 
 use crate::buffer::Packet;
-use crate::tables::{Behind, FouPayload, Ingress, Link, StoredTunnel, TunnelKind, of_geneve, of_vxlan};
+use crate::l2::bridge::networks::{put_on, tag_in};
+use crate::tables::{
+    Behind, FouPayload, Ingress, Link, StoredTunnel, TunnelId, TunnelKind, of_geneve, of_vxlan,
+};
 use crate::trace::Trace;
-use crate::tunnel::come_out::come_out_together;
+use crate::tunnel::come_out::{come_out_together, count_received, go_on_together};
 use crate::tunnel::find::is_own4;
 use crate::tunnel::outer::UDP;
 use crate::tunnel::outer_fast::OuterFast;
@@ -33,6 +36,8 @@ struct Device<'a> {
     tunnel: &'a StoredTunnel,
     link: &'a Link,
     takes_unsummed: bool,
+    /// What frames without a tag get: that of the VLAN that the network is, of a device that is external.
+    tag: Option<[u8; 4]>,
     /// Where stations are learned, if they are.
     learns: Option<&'a Behind>,
 }
@@ -86,12 +91,16 @@ impl<'a, A: Family> DecapRun<'a, A> {
                 }
                 (header.vni, header.len, Some(outer.remote))
             }
+            FouPayload::Device(id) => {
+                external(view, id)?;
+                (vxlan::parse(inside).ok()?.0, vxlan::LEN, None)
+            }
             _ => return None,
         };
         let network = Network { vni, remote };
         let device = match self.device {
             Some((found, device)) if found == network => device,
-            _ => self.find(view, port, network)?,
+            _ => self.find(view, (port, payload), network)?,
         };
         let sender = match self.sender {
             Some(sender) if sender.address == outer.remote => sender,
@@ -129,7 +138,12 @@ impl<'a, A: Family> DecapRun<'a, A> {
 
     /// The device of a network, if its frames go on by a bridge.
     #[inline(never)]
-    fn find(&mut self, view: &View<'a>, port: u16, network: Network<A>) -> Option<Device<'a>> {
+    fn find(
+        &mut self,
+        view: &View<'a>,
+        (port, payload): (u16, FouPayload),
+        network: Network<A>,
+    ) -> Option<Device<'a>> {
         let Network { vni, remote } = network;
         let (kinds, found) = match remote {
             None => ([TunnelKind::Vxlan, TunnelKind::Vxlan6], of_vxlan(vni, port)),
@@ -138,7 +152,10 @@ impl<'a, A: Family> DecapRun<'a, A> {
             }
         };
         let kind = kinds[usize::from(A::IPV6)];
-        let (_, tunnel) = view.tables.tunnels().find(kind, found, self.ingress, view.guard)?;
+        let tunnel = match payload {
+            FouPayload::Device(id) => external(view, id)?,
+            _ => view.tables.tunnels().find(kind, found, self.ingress, view.guard)?.1,
+        };
         let link = view.link(tunnel.link)?;
         let plain = tunnel.up
             && !tunnel.classifies_ingress
@@ -149,7 +166,11 @@ impl<'a, A: Family> DecapRun<'a, A> {
         let takes_unsummed = tunnel.config.vxlan.is_some_and(|vxlan| vxlan.takes_unsummed)
             || tunnel.config.geneve.is_some_and(|geneve| geneve.takes_unsummed);
         let learns = tunnel.config.behind.as_ref().filter(|behind| behind.learns);
-        let device = Device { tunnel, link, takes_unsummed, learns };
+        let tag = match payload {
+            FouPayload::Device(_) => tag_in(view, link, vni),
+            _ => None,
+        };
+        let device = Device { tunnel, link, takes_unsummed, tag, learns };
         // Whether a sender has a number depends on the device.
         (self.device, self.sender) = (Some((network, device)), None);
         Some(device)
@@ -174,15 +195,23 @@ impl<'a, A: Family> DecapRun<'a, A> {
     }
 }
 
-/// Whether a packet of `len` bytes in a frame is a VXLAN's or a Geneve device's.
+/// The external VXLAN of this name, if it is one.
+#[inline]
+fn external<'a>(view: &View<'a>, id: TunnelId) -> Option<&'a StoredTunnel> {
+    view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.kind.is_vxlan())
+}
+
+/// Whether a packet of `len` bytes in a frame is a VXLAN's or a Geneve device's, but for one of Geneve that is external.
 #[cold]
 #[inline(never)]
 pub(super) fn is_one<A: Family>(view: &View<'_>, packet: &Packet, len: usize) -> bool {
     let Some(bytes) = packet.bytes().get(ETHERNET..ETHERNET + len) else { return false };
     OuterFast::<A>::read(bytes).is_some_and(|outer| {
         outer.protocol == protocol::UDP
-            && outer.port(bytes).is_some_and(|port| {
-                matches!(outer.payload(view, port), Some(FouPayload::Vxlan | FouPayload::Geneve))
+            && outer.port(bytes).is_some_and(|port| match outer.payload(view, port) {
+                Some(FouPayload::Vxlan | FouPayload::Geneve) => true,
+                Some(FouPayload::Device(id)) => external(view, id).is_some(),
+                _ => false,
             })
     })
 }
@@ -206,11 +235,11 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     let (mut len, mut first) = (look.len, true);
     let following = loop {
         let found = run.take(env.view, context.fibs, (&mut packet, len));
-        let link = |device: Option<Device<'_>>| device.map(|device| device.tunnel.link);
-        if link(found) != link(last)
+        let place = |device: Option<Device<'_>>| device.map(|device| (device.tunnel.link, device.tag));
+        if place(found) != place(last)
             && let Some(last) = last
         {
-            come_out_together(path, env.view, ((last.tunnel, last.link), None), &mut frames, context.trace);
+            come_out(path, env.view, last, &mut frames, context.trace);
         }
         last = found;
         match found {
@@ -230,7 +259,24 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
         };
     };
     if let Some(last) = last {
-        come_out_together(path, env.view, ((last.tunnel, last.link), None), &mut frames, context.trace);
+        come_out(path, env.view, last, &mut frames, context.trace);
     }
     Ok(following)
+}
+
+/// Frames in a row have come out of a device, of one network where it has several.
+fn come_out<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    Device { tunnel, link, tag, .. }: Device<'_>,
+    frames: &mut Burst,
+    trace: &mut T,
+) {
+    let Some(tag) = tag else {
+        return come_out_together(path, view, ((tunnel, link), None), frames, trace);
+    };
+    // The device has counted them without it.
+    count_received(path, tunnel.link, frames);
+    frames.iter_mut().for_each(|frame| put_on(frame, tag));
+    go_on_together(path, view, ((tunnel, link), None), frames, trace);
 }
