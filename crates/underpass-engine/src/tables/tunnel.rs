@@ -258,7 +258,7 @@ pub enum TunnelMode {
 }
 
 /// What of the packets that come in are a tunnel's. Each kind has one [`TunnelRole::External`] and one
-/// [`TunnelRole::Fallback`] at most; of several the last counts.
+/// [`TunnelRole::Fallback`] at most; of several the last counts. Those over UDP are found by their ports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TunnelRole {
     /// Those that match its addresses, its key and, preferably, what it is bound to.
