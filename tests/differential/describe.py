@@ -62,8 +62,9 @@ def ip6(data):
     return "ip6", fields, ("proto", following, 6), 40
 
 
-# Where `bareudp` devices of random configurations send to.
+# Where `bareudp`, VXLAN and Geneve devices of random configurations send to.
 BARE_PORTS = (6635, 6636)
+VXLAN_PORTS, GENEVE_PORTS = (4789, 8472), (6081, 6082)
 
 
 def udp(data):
@@ -71,9 +72,23 @@ def udp(data):
     kind = {5555: ("proto", 4, 0), 5557: ("proto", 41, 0), 5558: ("proto", 47, 0), 5556: "gue", 5559: "gue"}.get(destination)
     if kind == "gue" and data[8:9] != b"\1" and data[10:12] in (b"\x08\0", b"\x86\xdd", b"\x65\x58", b"\x88\x47"):
         kind = ("proto", 47, 0)  # of a tunnel with `encap fou`
+    if destination in VXLAN_PORTS + GENEVE_PORTS and len(data) >= 16:
+        kind = "vxlan" if destination in VXLAN_PORTS else "geneve"
     if destination in BARE_PORTS and len(data) > 8:
         kind = {4: 0x800, 6: 0x86DD}.get(data[8] >> 4, 0x8847)
     return "udp", {"sport": source, "dport": destination, "len": length, "sum": f"{sum:#x}"}, kind, 8
+
+
+def vxlan(data):
+    flags, number = struct.unpack_from("!II", data)
+    return "vxlan", {"flags": f"{flags:#x}", "vni": number >> 8, "last": number & 255}, 0x6558, 8
+
+
+def geneve(data):
+    first, flags, kind, number = struct.unpack_from("!BBHI", data)
+    size = 8 + 4 * (first & 63)
+    fields = {"first": first, "flags": flags, "type": f"{kind:#x}", "vni": number >> 8, "options": data[8:size].hex()}
+    return "geneve", fields, kind, size
 
 
 def gue(data):
@@ -133,7 +148,7 @@ class Layers(dict):
 
 LAYERS = Layers({
     0x6558: ethernet, 0x8100: vlan, 0x88A8: vlan, 0x8847: labels, 0x8848: labels, 0x800: ip4, 0x86DD: ip6, "gre": gre, "udp": udp,
-    "tcp": tcp, "gue": gue, "hbh": extension("hbh"), "dstopt": extension("dstopt"), "routing": extension("routing"), "frag6": fragment,
+    "tcp": tcp, "gue": gue, "vxlan": vxlan, "geneve": geneve, "hbh": extension("hbh"), "dstopt": extension("dstopt"), "routing": extension("routing"), "frag6": fragment,
 })
 
 

@@ -37,6 +37,7 @@ import compare
 import control
 import features
 import filters
+import layer2
 import linux
 import purpose
 from world import MACS, PORTS, World
@@ -49,11 +50,18 @@ SHOWS = [
     (["ip", "-6", "-s"], ["route show table all"]),
     (["ip", "-f", "mpls"], ["route show"]),
 ]
+# With devices of layer 2.
+LAYER2 = r"bridge |ip link add .* type (vlan|bridge|vxlan|geneve) "
+LAYER2_SHOWS = [(["bridge"], ["fdb show", "vlan show"]), (["bridge", "-d"], ["link show"])]
 TC_SHOWS = ["qdisc show", "actions ls action gact", "actions ls action police", "actions ls action mirred", "actions ls action skbedit", "actions ls action vlan", "actions ls action mpls"]
 
 
-def generate(seed):
+def generate(seed, of_layer2=False):
     """The case of a number: lines of configuration, packets."""
+    if of_layer2:
+        w = layer2.World2(seed)
+        layer2.generate(w)
+        return w.lines + [" ".join(line.split()) for line in w.tc], packets_of(w)
     w = World(seed)
     features.base(w)
     chosen = [feature for feature, p in features.ALL if w.chance(p)]
@@ -75,6 +83,10 @@ def generate(seed):
         control.qdiscs(w)
     if w.chance(0.15):
         features.changes(w)
+    return w.lines + [" ".join(line.split()) for line in w.tc], packets_of(w)
+
+
+def packets_of(w):
     packets, at = [], 0
     # No bucket of so many packets a second is full at the very moment that one comes.
     spacing = w.choice([1_000_137, 1_000_137, 1_000_137, 1013, 20_137])
@@ -82,14 +94,14 @@ def generate(seed):
         if number and not w.chance(0.1):
             at += spacing
         packets.append((at, *w.frame(number)))
-    return w.lines + [" ".join(line.split()) for line in w.tc], [(at, port, frame.hex()) for at, port, frame in packets]
+    return [(at, port, frame.hex()) for at, port, frame in packets]
 
 
 def runs(lines):
     """Lines, gathered into batches of one tool and family."""
     found = []
     for line in lines:
-        for head, words in [("sysctl -qw ", ["sysctl"]), ("ip -6 ", ["ip", "-6"]), ("ip -f mpls ", ["ip", "-f", "mpls"]), ("ip ", ["ip"]), ("tc ", ["tc"])]:
+        for head, words in [("sysctl -qw ", ["sysctl"]), ("ip -6 ", ["ip", "-6"]), ("ip -f mpls ", ["ip", "-f", "mpls"]), ("ip ", ["ip"]), ("tc ", ["tc"]), ("bridge ", ["bridge"])]:
             if line.startswith(head):
                 break
         else:
@@ -113,7 +125,8 @@ def case_of(name, lines, packets):
             if name_of not in devices and any(line.startswith("tc") and f"dev {name_of} " in line + " " for line in lines):
                 devices.append(name_of)
     tc = [line for line in lines if line.startswith("tc ")]
-    shows = [(words + ["-force", "-batch", "-"], "\n".join(what) + "\n") for words, what in SHOWS]
+    shown = SHOWS + LAYER2_SHOWS * any(re.match(LAYER2, line) for line in lines)
+    shows = [(words + ["-force", "-batch", "-"], "\n".join(what) + "\n") for words, what in shown]
     if tc:
         what = list(TC_SHOWS)
         for device in devices:
@@ -329,12 +342,14 @@ def shrink(seed, lines, packets, wanted, slot=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layer2", action="store_true", help="cases with VLAN devices, bridges, VXLAN and Geneve devices")
     parser.add_argument("--seed", type=int, help="of the first case; random without it")
     parser.add_argument("--count", type=int, default=1, help="how many cases")
     parser.add_argument("--batch", type=int, default=25, help="cases in one boot of Linux")
     parser.add_argument("--print", action="store_true", help="print the cases and run nothing")
     parser.add_argument("--shrink", action="store_true", help="make the first difference of every case as small as it goes")
     parser.add_argument("--kind", help="shrink this kind of difference, not the first")
+    parser.add_argument("--quick", action="store_true", help="do not look at counters packet by packet")
     parser.add_argument("--raw", action="store_true", help="what differs on purpose, too")
     parser.add_argument("--save", help="append differences to this file, a JSON line each")
     parser.add_argument("--case", help="run the case of this file instead: lines, and `packet MICROSECONDS PORT HEX`")
@@ -351,7 +366,7 @@ def main():
     seeds = range(args.seed, args.seed + args.count)
     if args.print:
         for seed in seeds:
-            show_case(*generate(seed))
+            show_case(*generate(seed, args.layer2))
         return
     PROGRAM = os.environ.get("UNDERPASS_DIFFERENTIAL_PROGRAM") or test_program()
     if args.case:
@@ -360,11 +375,11 @@ def main():
         return record(args)
     started, wrong, failed, purposes, packets_in = time.time(), 0, 0, {}, 0
     for at in range(0, len(seeds), args.batch):
-        batch = [(seed, *generate(seed)) for seed in seeds[at : at + args.batch]]
+        batch = [(seed, *generate(seed, args.layer2)) for seed in seeds[at : at + args.batch]]
         cases = [case_of(str(seed), lines, packets) for seed, lines, packets in batch]
         for (seed, lines, packets), case, (there, here) in zip(batch, cases, both(cases)):
             packets_in += len(packets)
-            left, known = differences(case, there, here)
+            left, known = differences(case, there, here, alone=not args.quick)
             for name, count in known.items():
                 purposes[name] = purposes.get(name, 0) + count
             if not left:
@@ -399,7 +414,7 @@ def record(args):
     `*` for what is its own choice. What differs, on purpose or not, is left out of a case."""
     recorded, seed = [], args.seed
     while len(recorded) < args.record:
-        batch = [(s, *generate(s)) for s in range(seed, seed + args.batch)]
+        batch = [(s, *generate(s, args.layer2)) for s in range(seed, seed + args.batch)]
         seed += args.batch
         for last in (False, True):
             cases = [case_of(str(s), lines, packets) for s, lines, packets in batch]

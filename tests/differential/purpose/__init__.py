@@ -11,7 +11,7 @@ import re
 import compare
 import describe
 
-from . import srv6_endpoint, srv6_headend, rpl, loops, ip, ioam, mpls, tunnels, gre, mirror, control  # noqa: F401
+from . import srv6_endpoint, srv6_headend, rpl, loops, ip, ioam, mpls, tunnels, gre, mirror, control, layer2  # noqa: F401
 from .common import Facts, PURPOSES, counts_others, error, rounds, without_requests
 
 
