@@ -60,8 +60,7 @@ class World2(World):
             frame = frame[:12] + self.mutated(frame[12:])
         if self.chance(0.03):
             frame = frame[: self.choice([14, 15, 17, 18, 20, 22, 40])]
-        if len(frame) < 60 and self.chance(0.3):
-            frame += bytes(60 - len(frame))
+        frame += bytes(max(0, (60 if self.chance(0.3) else 14) - len(frame)))
         # What is longer a device does not take.
         tagged = frame[12:14] in (b"\x81\0", b"\x88\xa8")
         return port, frame[: self.port_mtu[PORTS[port]] + 14 + 4 * tagged]

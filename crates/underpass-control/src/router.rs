@@ -106,6 +106,7 @@ impl Router {
             filters: Filters::default(),
             psample: Psample::default(),
             began: Instant::now(),
+            stopped_at: None,
             changes: 0,
             programs: Offered::new(),
             experimental: false,

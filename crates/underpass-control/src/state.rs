@@ -60,6 +60,8 @@ pub struct Router {
     /// Groups of samples, and who listens to them.
     pub(crate) psample: Psample,
     pub(crate) began: Instant,
+    /// Where packets come at times of their own: what time it is for them.
+    pub(crate) stopped_at: Option<u64>,
     /// Changes with every request or message that may have changed what is configured.
     pub(crate) changes: u64,
     /// What the requests of a datagram may name by descriptors.
@@ -92,7 +94,12 @@ impl Router {
 
     /// What time it is for packets: nanoseconds since the router began, as its workers count.
     pub(crate) fn packet_time(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
+        self.stopped_at.unwrap_or_else(|| self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// Stops the clock of [`Router::began`] at so many nanoseconds, for packets whose time is not that of the clock.
+    pub fn stop_clock_at(&mut self, nanoseconds: u64) {
+        self.stopped_at = Some(nanoseconds);
     }
 
     /// Hundredths of a second since the router began.

@@ -28,6 +28,8 @@ use wire::Wire;
 
 /// When the first packet comes, in nanoseconds. What fills with time is full by then.
 const START: u64 = 1_000_000_000_000;
+/// How long before it the router is configured.
+const QUIET: u64 = 10_000_000_000;
 /// How long packets are waited for after the last.
 const END: u64 = 70_000_000_000;
 /// Times in a row that a qdisc may let nothing go when it was to.
@@ -174,7 +176,10 @@ fn take_by<C: Carrier>(
     let ports: Vec<_> = case.ports.iter().map(|port| port.parse().unwrap()).collect();
     let (router, tables, readers) = Offline::new(&ports, workers).unwrap();
     without_fallback_devices(&router);
+    let at = |now| router.router().stop_clock_at(now);
+    at(START - QUIET);
     let mut answer = Answer { config: run(&router, &case.config), ..Answer::default() };
+    at(START);
     answer.before = run(&router, &case.shows);
 
     let counters: Vec<_> = readers.iter().map(|reader| Arc::clone(reader.counters())).collect();
@@ -205,6 +210,7 @@ fn take_by<C: Carrier>(
             }
         }
     }
+    at(START + case.packets.last().map_or(0, |Input(at, ..)| at * 1000) + END);
     answer.shows = run(&router, &case.shows);
     let dropped = |reason: &DropReason| counters.iter().map(|counters| counters.dropped(*reason)).sum();
     let drops = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), dropped(reason)));
