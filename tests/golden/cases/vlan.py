@@ -176,6 +176,41 @@ Case(
     ],
 )
 Case(
+    "vlan/other-address",
+    "A device whose address is not that of the link below takes what is for either, and a device above it for all three.",
+    vlans(before=["ip link set p0 up"])
+    + [
+        "ip link set tun1 address 02:00:00:00:0b:01",
+        "ip link add link tun1 name tun3 address 02:00:00:00:0b:03 type vlan id 11",
+        "ip link set tun3 up",
+        "ip addr add 10.3.0.1/24 dev tun3",
+    ],
+    [
+        (f"{what}{inside}", frame(Dot1Q(vlan=10), *tag, four, dst=dst))
+        for inside, tag in [("", []), (", two tags", [Dot1Q(vlan=11)])]
+        for what, dst in [("the port's address", P0), ("the device's own", "02:00:00:00:0b:01"), ("that of the one above", "02:00:00:00:0b:03"), ("nobody's", "02:00:00:00:0b:09")]
+    ]
+    + [("who has 10.1.0.1", frame(Dot1Q(vlan=10), ARP(op=1, hwsrc=N0, psrc="10.1.0.2", pdst="10.1.0.1")))],
+)
+Case(
+    "vlan/of-nobody",
+    "What nobody takes counts as dropped, also if it was for another station; what LLC takes does not.",
+    vlans(),
+    [
+        (f"{what}, {whose}", frame(Dot1Q(vlan=10), *layers, dst=dst))
+        for whose, dst in [("for the router", P0), ("for another", "02:00:00:00:0b:09")]
+        for what, layers in [
+            ("in another VLAN", [Dot1Q(vlan=7, type=0x88B5), Raw(bytes(46))]),
+            ("behind a priority tag", [Dot1Q(vlan=0, prio=3, type=0x88B5), Raw(bytes(46))]),
+            ("a tag behind a priority tag", [Dot1Q(vlan=0), Dot1Q(vlan=7, type=0x88B5), Raw(bytes(46))]),
+            ("IPv4 in another VLAN", [Dot1Q(vlan=7), four]),
+            ("IPv4 behind a priority tag", [Dot1Q(vlan=0), four]),
+            ("LLC", [Dot1Q(vlan=7, type=38), Raw(b"\x42\x42\x03" + bytes(43))]),
+            ("no LLC", [Dot1Q(vlan=7, type=38), Raw(b"\xff\xff\x03" + bytes(43))]),
+        ]
+    ],
+)
+Case(
     "vlan/srv6",
     "SRv6 by VLANs: End, End.X, End.DX2 and H.Encaps.",
     vlans()

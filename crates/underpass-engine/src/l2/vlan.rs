@@ -75,8 +75,24 @@ fn receive_by<const COUNT: bool, T: Trace>(
     for packet in burst.iter_mut() {
         take_off(packet, vlan);
     }
+    // What is for the address of the link below Linux takes for the router's here, too.
+    if let Some(lower) =
+        view.link(vlan.lower).filter(|lower| lower.mac != link.mac && link.bridge_port.is_none())
+    {
+        burst.iter_mut().for_each(|packet| readdress(packet, lower.mac, link.mac));
+    }
     let headers = burst.len() * ethernet::Header::LEN;
     come_in_above(path, view, (id, link), headers as u64, burst, trace);
+}
+
+/// A frame for one address of the router's is for another from now on.
+#[inline(always)]
+pub(super) fn readdress(packet: &mut Packet, old: [u8; 6], new: [u8; 6]) {
+    if let Some(destination) = packet.bytes_mut().first_chunk_mut()
+        && *destination == old
+    {
+        *destination = new;
+    }
 }
 
 /// Takes the tag of a device off a frame that has it, and gives the frame the priority that the device says.

@@ -4,7 +4,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::input::not_ip;
+use crate::path::input::{is_of_llc, not_ip};
 use crate::path::{ipv4, ipv6};
 use crate::worker::metadata::{GROUP, NOT_FORWARDED, PacketMeta};
 use crate::worker::verdict::Verdict;
@@ -19,15 +19,7 @@ const VLAN_ID: u16 = 0x0fff;
 #[cold]
 pub(crate) fn of_other_station(header: &ethernet::Header, packet: &[u8], answers: bool) -> (Verdict, usize) {
     if !header.is_multicast() {
-        let verdict = match header.ethertype.get() {
-            ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS => {
-                Verdict::drop(DropReason::OtherHost)
-            }
-            ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::OtherHost),
-            // Linux looks for who takes such frames first, and counts what nobody does.
-            ethertype => not_ip(ethertype, packet, false, answers),
-        };
-        return (verdict, packet.len());
+        return (drop_of(header.ethertype.get(), packet, answers), packet.len());
     }
     let checked = match header.ethertype.get() {
         ethernet::IPV6 => ipv6::check(packet).map(|checked| checked.len),
@@ -38,6 +30,34 @@ pub(crate) fn of_other_station(header: &ethernet::Header, packet: &[u8], answers
     match checked {
         Ok(len) => (Verdict::Group, len),
         Err(reason) => (Verdict::drop(reason), packet.len()),
+    }
+}
+
+/// Why a frame for another station is dropped. Linux looks for who takes it first, and counts what nobody does.
+fn drop_of(ethertype: u16, packet: &[u8], answers: bool) -> Verdict {
+    match ethertype {
+        ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS => {
+            Verdict::drop(DropReason::OtherHost)
+        }
+        ethernet::VLAN | ethernet::SERVICE_VLAN => match packet.split_first_chunk::<TAG_LEN>() {
+            Some((&[_, _, high, low], behind)) if is_priority_tag(packet) => {
+                drop_of(u16::from_be_bytes([high, low]), behind, answers)
+            }
+            Some(_) if is_of_nobody(packet) => Verdict::drop(DropReason::VlanUnknown),
+            _ => Verdict::drop(DropReason::OtherHost),
+        },
+        _ => not_ip(ethertype, packet, false, answers),
+    }
+}
+
+/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
+/// link, and of all else that it was for another station.
+#[cold]
+pub(crate) fn is_of_nobody(packet: &[u8]) -> bool {
+    let Some((&[_, _, high, low], behind)) = packet.split_first_chunk::<TAG_LEN>() else { return true };
+    match u16::from_be_bytes([high, low]) {
+        ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS => false,
+        length => !is_of_llc(length, behind),
     }
 }
 

@@ -51,10 +51,14 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
             Verdict::Untag
         }
         ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::VlanUnknown),
-        // Linux: `eth_type_trans`, after which LLC takes it.
-        0..=LONGEST if packet.first_chunk() != Some(&NO_LLC) => Verdict::drop(DropReason::EthernetLength),
+        length if is_of_llc(length, packet) => Verdict::drop(DropReason::EthernetLength),
         _ => Verdict::drop(DropReason::EtherTypeUnknown),
     }
+}
+
+/// Whether a frame has a length in place of the EtherType, and LLC takes it. Linux: `eth_type_trans`.
+pub(crate) fn is_of_llc(ethertype: u16, packet: &[u8]) -> bool {
+    ethertype <= LONGEST && packet.first_chunk() != Some(&NO_LLC)
 }
 
 /// The largest EtherType that is a length: IEEE 802.3 section 3.2.6.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use underpass_packet::ethernet;
 
 use crate::bpf::programs::Programs;
 use crate::buffer::{BURST, Packet, Pool, PortId};
@@ -11,6 +10,7 @@ use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
 use crate::limiter::{Limiter, Nanos};
 use crate::mpls::MPLS;
+use crate::path::group::is_of_nobody;
 use crate::path::reassembly::Reassembly;
 use crate::tables::{LookupId, Reader, Tables, TunnelId};
 use crate::trace::{Event, Trace};
@@ -332,14 +332,6 @@ impl<const COUNT: bool> Path<COUNT> {
             self.drop(packet, DropReason::TransmitFull, trace);
         }
     }
-}
-
-/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
-/// link, and of all else that it was for another station.
-#[cold]
-fn is_of_nobody(packet: &[u8]) -> bool {
-    let behind = packet.first_chunk().map(|&[_, _, high, low]| u16::from_be_bytes([high, low]));
-    !matches!(behind, Some(ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS))
 }
 
 /// Counts a packet of a frame with labels that no label was looked up for.
