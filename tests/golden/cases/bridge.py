@@ -278,6 +278,28 @@ Case(
     remembers=True,
 )
 Case(
+    "bridge/promiscuous",
+    "A VLAN device above a bridge has another address: the bridge takes all frames, and passes them on.",
+    bridge(
+        after=[
+            "ip link add link tun0 name tun1 address 02:00:00:00:0b:01 type vlan id 5",
+            "ip link set tun1 up",
+            "ip addr add 10.1.0.1/24 dev tun1",
+            f"ip neigh add 10.1.0.2 lladdr {A} dev tun1 nud permanent",
+        ]
+    ),
+    [
+        ("for the VLAN device", frame(A, "02:00:00:00:0b:01", 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for one that is not known", frame(A, B, 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("heard", "p1", frame(B, A, 5)),
+        ("for one that is known", frame(A, B, 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("without a tag", frame(A, B)),
+        ("for the bridge", frame(A, MAC, 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for the VLAN device, from a station behind the same port", frame(C, "02:00:00:00:0b:01", 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+    ],
+    remembers=True,
+)
+Case(
     "bridge/gretap",
     "A tunnel with frames inside as a port.",
     ["ip link set p0 up", "ip link set p1 up", "ip addr add 198.51.100.1/24 dev p1"]

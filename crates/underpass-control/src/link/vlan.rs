@@ -150,6 +150,11 @@ fn indices_above(router: &Router, lower: u32) -> Vec<u32> {
 /// A link is now `new`: its VLAN devices follow. Linux: `vlan_device_event`.
 pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) {
     let (was_up, is_up) = (old.up(), new.up());
+    let takes =
+        |link: &Link| (link.up(), link.mac, link.bridge_port.is_some(), link.flags & IFF_PROMISC as u32);
+    if new.vlan.is_some() && takes(old) != takes(new) {
+        publish_bridge_below(router, new.index);
+    }
     let changed = old.mac != new.mac || old.mtu != new.mtu || was_up != is_up || old.carrier != new.carrier;
     if !changed {
         return;
@@ -177,6 +182,16 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
 pub(super) fn publish_lower(router: &mut Router, link: &Link) {
     if let Some(vlan) = &link.vlan {
         publish_link(router, vlan.lower);
+        publish_bridge_below(router, vlan.lower);
+    }
+}
+
+/// A bridge below VLAN devices takes frames for their addresses, too.
+fn publish_bridge_below(router: &mut Router, upper: u32) {
+    let Some(upper) = router.links.get(upper) else { return };
+    let lowers = std::iter::successors(Some(upper), |link| Some(below(router, link)?.1)).take(DEEPEST + 1);
+    if let Some(bridge) = lowers.last().filter(|link| link.bridge.is_some()).map(|link| link.index) {
+        publish_link(router, bridge);
     }
 }
 

@@ -198,7 +198,10 @@ fn passes_frames(port: &BridgePort) -> bool {
 
 /// Whether a frame goes through a bridge with nothing but its addresses looked at.
 fn is_plain_bridge(bridge: &Bridge) -> bool {
-    bridge.filters.is_none() && bridge.answering.is_none() && bridge.ageing >= LEAST_AGEING
+    bridge.filters.is_none()
+        && bridge.answering.is_none()
+        && bridge.ageing >= LEAST_AGEING
+        && !bridge.promiscuous
 }
 
 /// How packets leave by a device.

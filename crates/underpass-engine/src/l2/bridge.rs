@@ -17,6 +17,7 @@ use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::answer::{answer, is_arp_or_nd};
 use crate::l2::fdb::{Entry, Fresh, Hearing, LOCAL, Station};
+use crate::l2::vlan::readdress;
 use crate::l2::{Out, come_in_above, out_by, send_by, send_out};
 use crate::path::kept::give_to_kernel;
 use crate::qos::edit::{insert, remove, tag_of};
@@ -204,8 +205,10 @@ impl Known {
     /// `None`: frames of this port need more than [`Known::pass_fast`] does.
     fn new(way: &Way<'_>, port: &BridgePort) -> Option<Self> {
         let (ingress, ..) = way.from?;
-        let plain =
-            way.bridge.filters.is_none() && port.state == PortState::Forwarding && way.all_but.is_none();
+        let plain = way.bridge.filters.is_none()
+            && !way.bridge.promiscuous
+            && port.state == PortState::Forwarding
+            && way.all_but.is_none();
         let learns = port.learns && way.bridge.ageing != 0;
         // Who is not learned is not looked up.
         let plain = plain && (learns || !port.locked);
@@ -323,7 +326,11 @@ fn pass_on<const COUNT: bool, T: Trace>(
 ) -> Step {
     let vlan = tagged.map_or(0, |tagged| tagged.id);
     if destination[0] & 1 == 0 {
-        match find(way, Station::new(destination, vlan)) {
+        let entry = find(way, Station::new(destination, vlan));
+        if way.bridge.promiscuous && entry.is_none_or(|entry| !entry.is(LOCAL)) {
+            return pass_on_and_up(path, view, way, packet, (entry, tagged), trace);
+        }
+        match entry {
             Some(entry) if entry.is(LOCAL) => return take_up(path, way, packet, tagged, trace),
             Some(_) if way.all_but.is_some() => {
                 flood(path, view, way, packet, (tagged, Flood::Unknown), trace)
@@ -339,6 +346,27 @@ fn pass_on<const COUNT: bool, T: Trace>(
     // It is for the router as well, whose copy is the frame itself.
     let whom = if destination == ethernet::BROADCAST { Flood::All } else { Flood::Group };
     flood_copies(path, view, way, &packet, (tagged, whom), trace);
+    take_up(path, way, packet, tagged, trace)
+}
+
+/// The same of a frame for another station, in a bridge whose device gets such frames as well.
+#[cold]
+fn pass_on_and_up<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    way: &Way<'_>,
+    packet: Packet,
+    (entry, tagged): (Option<Entry>, Option<Tagged>),
+    trace: &mut T,
+) -> Step {
+    match entry.filter(|_| way.all_but.is_none()) {
+        Some(entry) => {
+            if let Some(to) = takes(view, way, entry.link, tagged) {
+                leave_copy(path, view, (entry.link, to), &packet, tagged, trace);
+            }
+        }
+        None => flood_copies(path, view, way, &packet, (tagged, Flood::Unknown), trace),
+    }
     take_up(path, way, packet, tagged, trace)
 }
 
@@ -548,12 +576,8 @@ fn take_up<const COUNT: bool, T: Trace>(
         }
     }
     // What is for the address of the port itself Linux takes for the router's, but not what is for that of another.
-    if let Some((_, port, _)) = way.from
-        && port.mac != way.link.mac
-        && let Some(destination) = packet.bytes_mut().first_chunk_mut()
-        && *destination == port.mac
-    {
-        *destination = way.link.mac;
+    if let Some((_, port, _)) = way.from.filter(|(_, port, _)| port.mac != way.link.mac) {
+        readdress(&mut packet, port.mac, way.link.mac);
     }
     let beside = packet.bytes().len().saturating_sub(counted);
     Step::Up(packet, beside)

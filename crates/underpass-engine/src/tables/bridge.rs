@@ -24,17 +24,20 @@ pub struct Bridge {
     pub filters: Option<(u16, Box<Membership>)>,
     /// How it answers for others; `None`: it does not, and looks at no requests.
     pub answering: Option<Box<Answering>>,
+    /// Its device gets what is for other stations as well.
+    pub promiscuous: bool,
 }
 
 impl PartialEq for Bridge {
     fn eq(&self, other: &Self) -> bool {
-        let Self { ports, fdb, ageing, group_forward, spanning_tree, filters, answering } = self;
+        let Self { ports, fdb, ageing, group_forward, spanning_tree, filters, answering, promiscuous } = self;
         *ports == other.ports
             && Arc::ptr_eq(fdb, &other.fdb)
             && (*ageing, *group_forward, *spanning_tree)
                 == (other.ageing, other.group_forward, other.spanning_tree)
             && *filters == other.filters
             && *answering == other.answering
+            && *promiscuous == other.promiscuous
     }
 }
 

@@ -67,6 +67,7 @@ fn bridged(vlans: Option<&Vlans>, change: impl Fn(usize, &mut BridgePort), slots
         spanning_tree: false,
         filters,
         answering: None,
+        promiscuous: false,
     };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table.clone())), ..own });
     for vlan in 0..100 {

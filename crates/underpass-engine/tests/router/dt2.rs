@@ -70,6 +70,7 @@ fn router() -> Router {
         spanning_tree: false,
         filters: None,
         answering: None,
+        promiscuous: false,
     };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
     lab.writer.insert6(lab.fib6, v6("fc00:2::"), 32, lab.forward[0]);
@@ -332,6 +333,7 @@ fn a_loop_of_bridges_has_an_end() {
                 spanning_tree: false,
                 filters: None,
                 answering: None,
+                promiscuous: false,
             };
             lab.writer.set_link(bridges[at], Link { bridge: Some(Box::new(table)), ..link });
         }

@@ -48,6 +48,7 @@ fn bridge(lab: &mut Lab, device: LinkId) -> Arc<Fdb> {
         spanning_tree: false,
         filters: None,
         answering: None,
+        promiscuous: false,
     };
     lab.writer.set_link(bridge, Link { bridge: Some(Box::new(table)), ..inside });
     fdb

@@ -10,8 +10,8 @@ use underpass_netlink::bridge::{
 
 use super::{answer, spanning};
 use crate::Router;
-use crate::link::Link;
 use crate::link::tunnel::vxlan::networks;
+use crate::link::{Link, vlan};
 
 /// The bridge that a link is a port of.
 pub(in crate::link) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
@@ -30,6 +30,7 @@ pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<table
         group_forward: settings.forwards(),
         filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
         answering: answer::compile(router, link, bridge),
+        promiscuous: vlan::compile::is_promiscuous(router, link),
     }))
 }
 

@@ -18,6 +18,15 @@ pub(super) fn above(router: &Router, lower: u32) -> impl Iterator<Item = (&Link,
     vlans(router).filter(move |(_, vlan)| vlan.lower == lower)
 }
 
+/// Whether a link takes what is for other stations: a request has said so, or a VLAN device above it has another address, or is
+/// such a link itself. Linux: `vlan_dev_open`, `vlan_dev_set_rx_mode`, and `dev_uc_add` of a device that has no list of addresses.
+pub(in crate::link) fn is_promiscuous(router: &Router, link: &Link) -> bool {
+    let takes = |above: &Link| {
+        above.up() && (above.mac != link.mac || above.bridge_port.is_some() || is_promiscuous(router, above))
+    };
+    link.flags & libc::IFF_PROMISC as u32 != 0 || above(router, link.index).any(|(above, _)| takes(above))
+}
+
 /// A VLAN device as the packet path needs it.
 pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Vlan>> {
     let vlan = link.vlan.as_ref()?;
