@@ -39,6 +39,12 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if old.up() && (!wanted_up || leaves) {
         switch_link(router, cause, &old, false);
     }
+    // Then so are the links above it, which come up again with it.
+    let mut old_above = old.clone();
+    if old.up() && leaves {
+        old_above = router.links.get(new.index).cloned().unwrap_or(old_above);
+        follow_link(router, cause, &old, &old_above);
+    }
     if old.up() && leaves || wanted_up && !old.up() {
         new.flags &= !(IFF_UP as u32);
     }
@@ -90,9 +96,14 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     }
     bridge::publish::publish_moved(router, &old, &new);
     if let Some(now) = router.links.get(index).cloned() {
-        vlan::follow(router, cause, &old, &now);
-        bridge::follow(router, cause, &old, &now);
+        follow_link(router, cause, &old_above, &now);
     }
+}
+
+/// A link is now `new`: those above it follow.
+fn follow_link(router: &mut Router, cause: Cause, old: &Link, new: &Link) {
+    vlan::follow(router, cause, old, new);
+    bridge::follow(router, cause, old, new);
 }
 
 /// Takes a link up or down, and its addresses, neighbours and routes with it.

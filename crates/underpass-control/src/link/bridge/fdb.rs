@@ -124,14 +124,24 @@ pub(in crate::link) fn refresh_local(router: &mut Router, cause: Cause, bridge: 
     let Some(own) = link.bridge.as_ref().map(|bridge| (link.id, link.mac, &bridge.vlans)) else { return };
     let ports = router.links.slaves(bridge);
     let ports = ports.filter_map(|port| Some((port.id, port.mac, &port.bridge_port.as_ref()?.vlans)));
+    let table = router.stations.get(&bridge).map(|stations| Arc::clone(&stations.table));
+    let holder =
+        |station| table.as_ref()?.find(station).filter(|entry| entry.is(LOCAL)).map(|entry| entry.link);
     let mut wanted: BTreeMap<Station, LinkId> = BTreeMap::new();
     let mut order = Vec::new();
     for (id, mac, vlans) in ports.chain([own]).filter(|(_, mac, _)| valid_mac(*mac)) {
         for vlan in std::iter::once(0).chain(vlans.iter().map(|(id, ..)| id)) {
             let station = Station::new(mac, vlan);
-            if let std::collections::btree_map::Entry::Vacant(place) = wanted.entry(station) {
-                place.insert(id);
-                order.push(station);
+            // Of several that have an address it is that of the first that had it.
+            match wanted.entry(station) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    place.insert(id);
+                    order.push(station);
+                }
+                std::collections::btree_map::Entry::Occupied(mut place) if holder(station) == Some(id) => {
+                    place.insert(id);
+                }
+                std::collections::btree_map::Entry::Occupied(_) => {}
             }
         }
     }
