@@ -299,6 +299,37 @@ Case(
     ],
     remembers=True,
 )
+SHORT = [
+    (f"{tag:04x}, {more} more", Ether(dst=B, src=A, type=tag) / Raw(b"\x00\x05\x88\xb5\x00\x00\x00"[:more]))
+    for tag in (0x8100, 0x88A8, 0x88B5)
+    for more in (1, 3, 4, 5, 6, 7)
+]
+Case("bridge/short", "A tag that nothing is behind goes nowhere, other short frames pass.", bridge(), SHORT, remembers=True)
+VXLAN_PORT = (
+    ["ip link set p0 up", "ip link set p1 up", "ip addr add 198.51.100.1/24 dev p1"]
+    + ["ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent"]
+    + ["ip link add tun1 address 02:00:00:00:00:bb type vxlan id 100 dstport 4789 local 198.51.100.1 remote 198.51.100.2 srcport 7777 7778", "ip link set tun1 up"]
+    + [f"ip link add tun0 address {MAC} type bridge mcast_snooping 0", "ip link set p0 master tun0", "ip link set tun1 master tun0", "ip link set tun0 up"]
+)
+Case(
+    "bridge/vxlan-twice",
+    "A VXLAN above a link: an end that is added once more gets another copy.",
+    [line.replace(" srcport", " dev p1 srcport") for line in VXLAN_PORT] + ["bridge fdb append 00:00:00:00:00:00 dev tun1 dst 198.51.100.2"],
+    [("to all", frame(A, ALL)), ("nobody knows where", frame(A, B))],
+    remembers=True,
+)
+Case(
+    "bridge/vxlan-short",
+    "Frames that end inside the IP header go into no VXLAN.",
+    VXLAN_PORT,
+    [
+        (f"{name}, {length} bytes{tagged}", Ether(dst=B, src=A, type=tags[0] if tags else kind) / Raw((b"\x00\x05" + kind.to_bytes(2, "big") if tags else b"") + (b"\x45" if kind == 0x0800 else b"\x60") + bytes(length - 1)))
+        for tagged, tags in [("", []), (", tagged", [0x8100])]
+        for name, kind, lengths in [("IPv4", 0x0800, (1, 19, 20)), ("IPv6", 0x86DD, (2, 39, 40)), ("another type", 0x88B5, (1, 20))]
+        for length in lengths
+    ],
+    remembers=True,
+)
 Case(
     "bridge/gretap",
     "A tunnel with frames inside as a port.",

@@ -32,6 +32,9 @@ pub(super) const ADDRESSES: usize = 12;
 /// Length of a tag.
 const TAG: usize = 4;
 
+/// Length of the shortest frame with a tag: Linux's `skb_vlan_untag` wants an EtherType behind it, and two bytes more.
+const LEAST_TAGGED: usize = ethernet::Header::LEN + TAG + 2;
+
 /// Nanoseconds of a tick of the stations' clock.
 const TICK: u64 = 1_000_000;
 
@@ -221,7 +224,7 @@ impl Known {
     /// decides.
     #[inline(always)]
     fn pass_fast(&mut self, view: &View<'_>, way: &Way<'_>, packet: &Packet) -> Option<Out> {
-        let [destination, source] = Station::of_frame(packet.bytes())?;
+        let [destination, source] = Station::of_frame(packet.bytes().first_chunk::<LEAST_TAGGED>()?)?;
         if source.is_group() | destination.is_group() {
             return None;
         }
@@ -282,6 +285,9 @@ fn enter<const COUNT: bool, T: Trace>(
     let Some([destination, source]) = addresses(packet.bytes()) else {
         return dropped(path, packet, DropReason::EthernetTruncated, trace);
     };
+    if packet.len() < LEAST_TAGGED && is_tag(packet.bytes()) {
+        return dropped(path, packet, DropReason::EthernetTruncated, trace);
+    }
     if source[0] & 1 != 0 || source == [0; 6] {
         return dropped(path, packet, DropReason::BridgeSource, trace);
     }
@@ -368,6 +374,14 @@ fn pass_on_and_up<const COUNT: bool, T: Trace>(
         None => flood_copies(path, view, way, &packet, (tagged, Flood::Unknown), trace),
     }
     take_up(path, way, packet, tagged, trace)
+}
+
+/// Whether a frame begins with a tag.
+#[cold]
+fn is_tag(frame: &[u8]) -> bool {
+    let ethertype = frame.get(ADDRESSES..).and_then(|rest| rest.first_chunk());
+    let ethertype = ethertype.map(|ethertype| u16::from_be_bytes(*ethertype));
+    matches!(ethertype, Some(ethernet::VLAN | ethernet::SERVICE_VLAN))
 }
 
 fn dropped<const COUNT: bool, T: Trace>(

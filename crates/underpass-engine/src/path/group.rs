@@ -43,7 +43,8 @@ fn drop_of(ethertype: u16, packet: &[u8], answers: bool) -> Verdict {
             Some((&[_, _, high, low], behind)) if is_priority_tag(packet) => {
                 drop_of(u16::from_be_bytes([high, low]), behind, answers)
             }
-            Some(_) if is_of_nobody(packet) => Verdict::drop(DropReason::VlanUnknown),
+            Some(_) if is_of_nobody(packet) => not_ip(ethertype, packet, false, answers),
+            None => not_ip(ethertype, packet, false, answers),
             _ => Verdict::drop(DropReason::OtherHost),
         },
         _ => not_ip(ethertype, packet, false, answers),

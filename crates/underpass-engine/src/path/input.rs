@@ -47,6 +47,10 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
         ethernet::MPLS => Verdict::drop(DropReason::MplsOff),
         ethernet::ARP if answers => Verdict::Arp,
         ethernet::ARP => Verdict::Deliver,
+        // Linux: `skb_vlan_untag` wants an EtherType behind the tag.
+        ethernet::VLAN | ethernet::SERVICE_VLAN if packet.len() < LEAST_TAG => {
+            Verdict::drop(DropReason::EthernetTruncated)
+        }
         ethernet::VLAN | ethernet::SERVICE_VLAN if crate::path::group::is_priority_tag(packet) => {
             Verdict::Untag
         }
@@ -55,6 +59,9 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
         _ => Verdict::drop(DropReason::EtherTypeUnknown),
     }
 }
+
+/// Bytes of a tag, and two more.
+const LEAST_TAG: usize = 6;
 
 /// Whether a frame has a length in place of the EtherType, and LLC takes it. Linux: `eth_type_trans`.
 pub(crate) fn is_of_llc(ethertype: u16, packet: &[u8]) -> bool {

@@ -391,8 +391,12 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
     // Linux: `skb_vlan_inet_prepare`.
-    if tunnel.kind.is_geneve() && lacks_header(meta.packet.bytes(), heir) {
-        return refuse_out(path, tunnel, DropReason::TunnelPayload);
+    if (tunnel.kind.is_vxlan() || tunnel.kind.is_geneve()) && lacks_header(meta.packet.bytes(), heir) {
+        if tunnel.kind.is_geneve() {
+            return refuse_out(path, tunnel, DropReason::TunnelPayload);
+        }
+        path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);
+        return Verdict::drop(DropReason::TunnelPayload);
     }
     // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
     if is_inside(view, meta, tunnel) {

@@ -261,7 +261,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && ethertype == ethernet::IPV6
             && (is_from_remote(tunnel, own.get(8..)?)
                 || has_extensions(*own.get(ipv6::Header::NEXT_HEADER_OFFSET)?));
-        let lacks = tunnel.kind.is_geneve() && lacks_header(packet.bytes(), (at, ethertype));
+        let prepares = tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
+        let lacks = prepares && lacks_header(packet.bytes(), (at, ethertype));
         if returns || lacks || header + ETHERNET > packet.headroom() {
             return None;
         }
