@@ -261,6 +261,12 @@ fn vxlan_as_in_linux() {
     });
 }
 
+/// Ends of a VXLAN above a link: its own is another than one of the same address that a request adds.
+#[test]
+fn ends_by_a_link_as_in_linux() {
+    as_recorded("vxlan_via");
+}
+
 /// Geneve devices of frames and of packets: made, changed, shown and deleted, their ports, and what is refused.
 #[test]
 fn geneve_as_in_linux() {

@@ -218,6 +218,8 @@ fn state_of(entry: Entry, now: u64, ageing: u64) -> u16 {
 pub(in crate::link) struct Told {
     owner: Owner,
     link: u32,
+    /// The link by which the other end is reached.
+    pub(in crate::link) lower: Option<u32>,
     now: u64,
     ageing: u64,
 }
@@ -238,7 +240,13 @@ impl Told {
             Some(end) => Self::behind(router, (owner, station.vlan()), end),
             None => {
                 let link = index_of(router, owner, entry.link);
-                Self { owner: Owner::Bridge(owner), link, now: now(router), ageing: ageing(router, owner) }
+                Self {
+                    owner: Owner::Bridge(owner),
+                    link,
+                    lower: None,
+                    now: now(router),
+                    ageing: ageing(router, owner),
+                }
             }
         }
     }
@@ -246,7 +254,7 @@ impl Told {
     /// Of a station of the VXLAN of a link, in the network of this number, behind this end.
     pub(in crate::link) fn behind(router: &Router, (link, network): (u32, u16), end: IpAddr) -> Self {
         let owner = Owner::Vxlan(end, router.tunnels.networks.of(link, network));
-        Self { owner, link, now: now(router), ageing: ageing(router, link) }
+        Self { owner, link, lower: None, now: now(router), ageing: ageing(router, link) }
     }
 
     /// Linux: `fdb_fill_info`, `vxlan_fdb_info`.
@@ -272,6 +280,9 @@ impl Told {
                     reply.u32(libc::NDA_SRC_VNI, network);
                 }
             }
+        }
+        if let Some(lower) = self.lower {
+            reply.u32(libc::NDA_IFINDEX, lower);
         }
         // struct nda_cacheinfo: how long ago it was confirmed, used and updated, in hundredths of a second; users.
         let age = (self.now.saturating_sub(entry.heard) / 10) as u32;

@@ -141,12 +141,18 @@ fn add_other(
         false if !request.append() => return Ok(()),
         false => {}
     }
-    if !others.iter().any(|(other, _)| *other == end) {
+    if !others.iter().any(|other| other.0 == end && !leads_by_link(link, *other)) {
         others.push((end, flags));
         publish_tunnel(router, link.index);
         tell(router, request.into(), RTM_NEWNEIGH, (link.index, network), (end, flags));
     }
     Ok(())
+}
+
+/// Whether an end is the device's own, and the device is above a link: Linux does not take it for one of the same address that a
+/// request has added, which names no link (`vxlan_fdb_find_rdst`).
+fn leads_by_link(link: &Link, (_, flags): (IpAddr, u8)) -> bool {
+    flags & USER == 0 && link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.link != 0)
 }
 
 /// Listeners hear of an end for all else.
@@ -158,7 +164,11 @@ fn tell(router: &mut Router, cause: Cause, kind: u16, of: (u32, u16), (end, flag
 
 fn other(router: &Router, (link, network): (u32, u16), (end, flags): (IpAddr, u8)) -> (Told, Entry) {
     let entry = Entry { link: LinkId(0), flags, heard: now(router) };
-    (Told::behind(router, (link, network), end), entry)
+    let lower = router.links.get(link).filter(|link| leads_by_link(link, (end, flags)));
+    let lower = lower.and_then(|link| Some(link.tunnel.as_ref()?.parameters.link));
+    let mut told = Told::behind(router, (link, network), end);
+    told.lower = lower;
+    (told, entry)
 }
 
 /// A device with other ends is made, or has another end as its own: `old` was that of what the packet path has of it.
@@ -172,20 +182,21 @@ pub(in crate::link::tunnel) fn follow(
         let named = |end: IpAddr| (!end.is_unspecified()).then_some(end);
         router.stations.entry(link).or_default();
         router.tunnels.others.entry((link, 0)).or_default();
-        set_default(router, link, old.and_then(named), named(parameters.remote));
+        set_default(router, link, (old.and_then(named), named(parameters.remote)), parameters.link != 0);
     }
 }
 
 /// A device is made, or has another end as its own: that is for all else, in the place of the one that it had. Linux:
 /// `vxlan_changelink`.
-fn set_default(router: &mut Router, link: u32, old: Option<IpAddr>, new: Option<IpAddr>) {
+fn set_default(router: &mut Router, link: u32, (old, new): (Option<IpAddr>, Option<IpAddr>), by_link: bool) {
     if old == new {
         return;
     }
     let others = router.tunnels.others.entry((link, 0)).or_default();
-    let gone = old.and_then(|old| others.iter().position(|(end, _)| *end == old));
+    let is = |wanted: IpAddr, (end, flags): (IpAddr, u8)| end == wanted && !(by_link && flags & USER != 0);
+    let gone = old.and_then(|old| others.iter().position(|other| is(old, *other)));
     let gone = gone.map(|at| others.remove(at));
-    let added = new.filter(|new| !others.iter().any(|(end, _)| end == new));
+    let added = new.filter(|new| !others.iter().any(|other| is(*new, *other)));
     let added = added.map(|end| (end, LOCAL | STATIC));
     others.extend(added);
     for (kind, other) in [(RTM_NEWNEIGH, added), (RTM_DELNEIGH, gone)] {
@@ -210,7 +221,9 @@ pub(in crate::link) fn delete(
         if router.tunnels.others.get(&(link.index, network)).is_none_or(Vec::is_empty) {
             return Err(absent);
         }
-        remove_others(router, request, (link.index, network), |other| end.is_none_or(|end| end == other));
+        let by_link = |other| leads_by_link(link, other);
+        let which = |other: (IpAddr, u8)| end.is_none_or(|end| end == other.0 && !by_link(other));
+        remove_others(router, request, (link.index, network), which);
         return Ok(Outcome::Done);
     }
     let station = Station::new(mac, network);
@@ -224,9 +237,14 @@ pub(in crate::link) fn delete(
 }
 
 /// All else goes to none of these ends any more.
-fn remove_others(router: &mut Router, request: &Request<'_>, of: (u32, u16), which: impl Fn(IpAddr) -> bool) {
+fn remove_others(
+    router: &mut Router,
+    request: &Request<'_>,
+    of: (u32, u16),
+    which: impl Fn((IpAddr, u8)) -> bool,
+) {
     let Some(others) = router.tunnels.others.get_mut(&of) else { return };
-    let (gone, kept): (Vec<_>, Vec<_>) = others.iter().partition(|(end, _)| which(*end));
+    let (gone, kept): (Vec<_>, Vec<_>) = others.iter().partition(|other| which(**other));
     *others = kept;
     publish_tunnel(router, of.0);
     gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, of, other));
@@ -307,10 +325,15 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         let own = link.tunnel.as_ref().map(|tunnel| tunnel.parameters.remote);
         // It comes with the device.
         let own = own.filter(|own| !own.is_unspecified());
-        if let Some(own) = own.filter(|own| !others.iter().any(|(end, _)| end == own)) {
+        let is_own = |(end, flags): (IpAddr, u8)| {
+            Some(end) == own
+                && (flags & USER == 0
+                    || link.tunnel.as_ref().is_none_or(|tunnel| tunnel.parameters.link == 0))
+        };
+        if let Some(own) = own.filter(|_| !others.iter().any(|other| is_own(*other))) {
             save.line(Words::new(&format!("bridge fdb del {} dev {name} dst {own}", mac(ALL))));
         }
-        for (end, flags) in others.iter().filter(|(end, _)| Some(*end) != own) {
+        for (end, flags) in others.iter().filter(|other| !is_own(**other)) {
             let words = words_of(*flags);
             save.line(Words::new(&format!("bridge fdb append {} dev {name} dst {end} {words}", mac(ALL))));
         }
