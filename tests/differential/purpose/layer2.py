@@ -1,8 +1,82 @@
 """What differs on purpose at VLAN devices, bridges, VXLAN and Geneve devices."""
 
+import re
+
 import compare
+import describe
 
 from .common import purpose
+
+ABOVE = r"link add .* type (vlan|bridge|vxlan|geneve|gretap|ip6gretap) "
+
+
+def counted(difference):
+    """{which counter: (Linux's, the router's)} of a difference of a link's counter, or of the lines of one qdisc or filter."""
+    if "link" in difference.more:
+        key = difference.more["key"].rsplit(".", 1)[-1]
+        numbers = difference.linux + difference.ours
+        return {key: tuple(map(int, numbers))} if difference.kind.startswith("shows link") and all(n.isdigit() for n in numbers) else {}
+    if not difference.kind.startswith("shows tc -s: ") or len(difference.linux) != len(difference.ours):
+        return {}
+    found = {}
+    for n, lines in enumerate(zip(difference.linux, difference.ours)):
+        sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+) pkt(.*)", line) for line in lines]
+        if None in sent or sent[0][3] != sent[1][3]:
+            return {}
+        found[n, "bytes"] = int(sent[0][1]), int(sent[1][1])
+        found[n, "packets"] = int(sent[0][2]), int(sent[1][2])
+    return found
+
+
+@purpose("A link counts a tag that is in the frame")
+def counts_tags(case, facts, difference, here):
+    """Four bytes for a tag, up to three of a frame."""
+    numbers = counted(difference)
+    most = 12 * (len(here["out"]) + len(case["packets"]))
+    is_of_tags = lambda key, a, b: a == b or "bytes" in key and abs(a - b) <= most and (a - b) % 4 == 0
+    tagged = any("vlan" in line for line in facts.lines) or any(frame[24:28] in ("8100", "88a8") for _, _, frame in case["packets"])
+    return bool(numbers) and tagged and any(re.search(ABOVE, line + " ") for line in facts.lines) and all(is_of_tags(key, *pair) for key, pair in numbers.items())
+
+
+@purpose("The router answers for itself")
+def asks_above(case, facts, difference, here):
+    """Linux asks for a neighbour three times, by a device above others too, and each of these counts it."""
+    numbers = counted(difference)
+    of_device = difference.more.get("link", "p0") not in ("p0", "p1", "p2") or not difference.kind.startswith("shows link")
+    more = {key: a - b for key, (a, b) in numbers.items()}
+    asked = here["drops"].get("neighbour-unresolved", 0)
+    return bool(numbers) and of_device and asked and all(n >= 0 and n % 3 == 0 for n in more.values()) and any(re.search(ABOVE, line + " ") for line in facts.lines)
+
+
+@purpose("A frame that a bridge sends into a VXLAN or a Geneve device tells its sender nothing")
+def tells_nothing(case, facts, difference, here):
+    """Linux answers in the name of the station: what is too long is of a frame near the MTU."""
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    if not there or not any(" type bridge" in line for line in facts.lines):
+        return False
+    too_big = lambda frame: re.search(r"icmp\((2,0|3,4)\)/quoted", describe.chain(frame)) is not None
+    pieces = lambda frame: re.search(r"ip4.*/udp|frag6|gre", describe.chain(frame)) is not None and len(frame) > 14
+    long = any(len(frame) > 2 * 1200 for _, frame in difference.more.get("inputs") or [])
+    return all(too_big(frame) for frame in there) and all(pieces(frame) for frame in ours) and long
+
+
+@purpose("ECN behind a tag is left as it is")
+def ecn_behind_tag(case, facts, difference, here):
+    """Linux drops what comes out of a tunnel by bits of the tag."""
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+
+    def congested(frame):
+        layers = describe.layers(frame)
+        names = [name for name, _ in layers]
+        outer = next((fields for name, fields in layers if name in ("ip4", "ip6")), {})
+        marked = outer.get("tos", outer.get("tclass", 0)) & 3
+        inside = [name for name in names[names.index("eth") + 1 :]] if "eth" in names else []
+        return marked and "eth" in inside and "vlan" in inside[inside.index("eth") :]
+
+    frames = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    if not frames and difference.kind.startswith("shows "):
+        return False
+    return not there and ours and any(congested(frame) for frame in frames)
 
 
 @purpose("`promiscuity` and `allmulti` of a link count its bridge alone")
