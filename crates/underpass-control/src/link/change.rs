@@ -6,6 +6,7 @@ use super::bridge::stations::Stations;
 use super::encode::in_own_vrf;
 use super::publish::{compile_link, free_port, notify_link, notify_link_gone, publish_link};
 use super::tunnel::publish::{publish_tunnel, unpublish_tunnel};
+use super::tunnel::vxlan;
 use super::{LOOPBACK, Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::address::publish::{
@@ -117,6 +118,7 @@ fn switch_link(router: &mut Router, cause: Cause, link: &Link, up: bool) {
         addresses_up(router, cause, index);
     } else {
         addresses_down(router, cause, index);
+        vxlan::fdb::forget_dynamic(router, cause, index);
     }
 }
 

@@ -250,6 +250,15 @@ fn remove_others(
     gone.into_iter().for_each(|other| tell(router, request.into(), RTM_DELNEIGH, of, other));
 }
 
+/// A VXLAN that goes down forgets the stations that are neither permanent nor static. Linux: `vxlan_stop`.
+pub(in crate::link) fn forget_dynamic(router: &mut Router, cause: Cause, link: u32) {
+    let link = router.links.get(link);
+    let has_ends = |link: &Link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.parameters.vxlan.is_some());
+    if let Some(index) = link.filter(|link| has_ends(link)).map(|link| link.index) {
+        remove_all(router, cause, index, |_, entry| !entry.is(LOCAL | STATIC));
+    }
+}
+
 /// `bridge fdb flush`: all stations are forgotten, and where all else goes. Linux: `vxlan_fdb_delete_bulk`.
 pub(in crate::link) fn flush(
     router: &mut Router,
