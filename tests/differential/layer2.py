@@ -306,7 +306,7 @@ def bridges(w):
             return
         name = f"br{n + 1}"
         filters = w.chance(0.5) and w.choice(["802.1Q", "802.1Q", "802.1ad"])
-        words = w.maybe(0.15, f"ageing_time {w.choice([0, 500, 1000])}") + w.maybe(0.2, f" group_fwd_mask {w.choice(['0x4000', '0x4008', '8'])}")
+        words = w.maybe(0.15, f"ageing_time {w.choice([0, 500, 1700])}") + w.maybe(0.2, f" group_fwd_mask {w.choice(['0x4000', '0x4008', '8'])}")
         if filters:
             words += " vlan_filtering 1" + (f" vlan_protocol {filters}" if filters == "802.1ad" else "") + w.maybe(0.2, f" vlan_default_pvid {w.choice([0, 5, 10])}")
         given = w.chance(0.6)
@@ -324,8 +324,10 @@ def bridges(w):
         device.carried = lambda frame, device=device: w.choice(device.members).carried(frame)
         for member in device.members:
             if w.chance(0.35):
-                options = w.some([f"{option} {w.choice(['on', 'off'])}" for option in ["isolated", "hairpin", "learning", "flood", "mcast_flood", "bcast_flood", "neigh_suppress"]] + [f"group_fwd_mask {w.choice([4, 8, 0x4000])}", f"state {w.choice([0, 1, 2, 3, 4])}", "cost 7", "priority 5"], 3)
+                options = w.some([f"{option} {w.choice(['on', 'off'])}" for option in ["isolated", "hairpin", "learning", "flood", "mcast_flood", "bcast_flood", "neigh_suppress"]] + [f"group_fwd_mask {w.choice([4, 8, 0x4000])}", "cost 7", "priority 5"], 3)
                 w.add(f"ip link set {member.name} type bridge_slave {' '.join(options)}")
+                # By itself, as Linux does half of a request whose state it refuses.
+                w.add(*[f"ip link set {member.name} type bridge_slave state {w.choice([0, 1, 2, 3, 4])}"] * w.chance(0.3))
         mtu_and_up(w, device)
         if w.chance(0.55):
             entries(w, device)
