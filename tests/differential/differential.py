@@ -5,6 +5,7 @@
     UNDERPASS_UML=... tests/differential/differential.py --seed 4711 --shrink     # one case, made as small as it goes
     tests/differential/differential.py --seed 4711 --print                        # what it is
     UNDERPASS_UML=... tests/differential/differential.py --record 100             # rewrite recorded/
+    UNDERPASS_UML=... tests/differential/differential.py --layer2 --record 50     # the same with VLAN devices, bridges, VXLANs
 
 UNDERPASS_UML names a user-mode Linux as tests/golden/record.py wants it, with everything that Underpass has, and with
 CONFIG_UML_TIME_TRAVEL_SUPPORT. Compared are what every line of the configuration answers, every packet out of every
@@ -441,7 +442,8 @@ def record(args):
                 break
         (HERE / "recorded").mkdir(exist_ok=True)
         text = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in recorded[: args.record])
-        with lzma.open(HERE / "recorded" / "cases.jsonl.xz", "wt", check=lzma.CHECK_CRC32, preset=9) as f:
+        name = "layer2.jsonl.xz" if args.layer2 else "cases.jsonl.xz"
+        with lzma.open(HERE / "recorded" / name, "wt", check=lzma.CHECK_CRC32, preset=9) as f:
             f.write(text)
 
 

@@ -221,7 +221,7 @@ def vxlans(w):
         local = w.under.own6 if over6 else w.under.own4
         remote = w.chance(0.7)
         words = f"local {local}" + (f" remote {fars[0]}" if remote else "") + w.maybe(0.15, f" dev {w.under.name}") + w.maybe(0.2, " srcport 7777 7778")
-        w.add(f"ip link add {name} address {mac} type vxlan id {vni} dstport {port} {words} {outer_words(w, over6)} {w.maybe(0.25, 'nolearning')} {w.maybe(0.2, 'ageing 10')}")
+        w.add(f"ip link add {name} address {mac} type vxlan id {vni} dstport {port} {words} {outer_words(w, over6)} {w.maybe(0.25, 'nolearning')} {w.maybe(0.2, 'ageing 11')}")
         device = w.put(Device(name, "vxlan", mac))
 
         def carried(frame, over6=over6, port=port, vni=vni, fars=fars):
@@ -306,7 +306,7 @@ def bridges(w):
             return
         name = f"br{n + 1}"
         filters = w.chance(0.5) and w.choice(["802.1Q", "802.1Q", "802.1ad"])
-        words = w.maybe(0.15, f"ageing_time {w.choice([0, 500, 1700])}") + w.maybe(0.2, f" group_fwd_mask {w.choice(['0x4000', '0x4008', '8'])}")
+        words = w.maybe(0.15, f"ageing_time {w.choice([0, 530, 1730])}") + w.maybe(0.2, f" group_fwd_mask {w.choice(['0x4000', '0x4008', '8'])}")
         if filters:
             words += " vlan_filtering 1" + (f" vlan_protocol {filters}" if filters == "802.1ad" else "") + w.maybe(0.2, f" vlan_default_pvid {w.choice([0, 5, 10])}")
         given = w.chance(0.6)
@@ -459,7 +459,7 @@ def changes(w):
             w.add(f"ip link del {name}")
         elif what == "bridge" and w.of_kind("bridge"):
             bridge = w.choice(w.of_kind("bridge"))
-            w.add(f"ip link set {bridge.name} type bridge {w.choice(['vlan_filtering 1', 'vlan_filtering 0', 'vlan_default_pvid 20', 'vlan_default_pvid 1', 'vlan_protocol 802.1ad', 'vlan_protocol 802.1Q', 'ageing_time 1000', 'group_fwd_mask 0x4000', 'fdb_flush'])}")
+            w.add(f"ip link set {bridge.name} type bridge {w.choice(['vlan_filtering 1', 'vlan_filtering 0', 'vlan_default_pvid 20', 'vlan_default_pvid 1', 'vlan_protocol 802.1ad', 'vlan_protocol 802.1Q', 'ageing_time 1730', 'group_fwd_mask 0x4000', 'fdb_flush'])}")
         elif what == "vlan" and w.of_kind("bridge"):
             memberships(w, w.choice(w.of_kind("bridge")))
         elif what == "fdb" and w.of_kind("bridge"):

@@ -331,19 +331,33 @@ fn compare(case: &Case, linux: &Answer, ours: &Answer) -> String {
     wrong
 }
 
-/// The cases of `tests/differential/recorded`, a line each.
-fn recorded_cases() -> Vec<Case> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/differential/recorded/cases.jsonl.xz");
+/// The cases of a file of `tests/differential/recorded`, a line each.
+fn cases_of(file: &str) -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/differential/recorded").join(file);
     let mut text = Vec::new();
     lzma_rs::xz_decompress(&mut BufReader::new(fs::File::open(path).unwrap()), &mut text).unwrap();
     String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// `UNDERPASS_DIFFERENTIAL_CASE=17` runs those alone whose name, their seed, begins so.
+/// Those without devices of layer 2.
+fn recorded_cases() -> Vec<Case> {
+    cases_of("cases.jsonl.xz")
+}
+
 #[test]
 fn recorded() {
+    compare_recorded(&recorded_cases(), 100);
+}
+
+/// VLAN devices, bridges, VXLAN and Geneve devices.
+#[test]
+fn recorded_of_layer2() {
+    compare_recorded(&cases_of("layer2.jsonl.xz"), 40);
+}
+
+/// `UNDERPASS_DIFFERENTIAL_CASE=17` runs those alone whose name, their seed, begins so. There are `least` of them.
+fn compare_recorded(cases: &[Case], least: usize) {
     let only = std::env::var("UNDERPASS_DIFFERENTIAL_CASE").unwrap_or_default();
-    let cases = recorded_cases();
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -362,7 +376,7 @@ fn recorded() {
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases differ\n{}", failed.len(), cases.len(), failed.join("\n"));
-    assert!(cases.len() >= 100, "{} cases are recorded", cases.len());
+    assert!(cases.len() >= least, "{} cases are recorded", cases.len());
 }
 
 /// The packets of half of the recorded cases by cable, through AF_XDP in one mode and the other: as if they had been copied.
