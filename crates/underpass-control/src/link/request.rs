@@ -242,7 +242,7 @@ impl<'a> Wanted<'a> {
             if new {
                 max = geneve::first_max_mtu(&link).unwrap_or(max);
             }
-            link.mtu = mtu.u32();
+            let old = std::mem::replace(&mut link.mtu, mtu.u32());
             if link.mtu > i32::MAX as u32 || link.mtu < min {
                 return Err(RequestError::new(EINVAL, "mtu less than device minimum"));
             }
@@ -254,7 +254,10 @@ impl<'a> Wanted<'a> {
                 vxlan::check_mtu(router, &link)?;
             }
             if !new {
-                bridge::set_mtu(&mut link);
+                // Linux: `netif_set_mtu_ext` does nothing where it is the same.
+                if link.mtu != old {
+                    bridge::set_mtu(&mut link);
+                }
                 vlan::check_mtu(router, &link)?;
             }
         }
