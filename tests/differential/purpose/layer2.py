@@ -48,6 +48,20 @@ def asks_above(case, facts, difference, here):
     return bool(numbers) and of_device and asked and all(n >= 0 and n % 3 == 0 for n in more.values()) and any(re.search(ABOVE, line + " ") for line in facts.lines)
 
 
+@purpose("The router answers for itself")
+def hears_of_neighbours(case, facts, difference, here):
+    """Linux sends to a neighbour of which it has heard by ARP or a solicitation while it asked for it."""
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    came = [bytes.fromhex(frame) for _, _, frame in case["packets"]]
+    heard = set()
+    for frame in came:
+        layers = describe.layers(frame)
+        last = [fields for name, fields in layers if name == "eth"][-1:]
+        if last and any(fields.get("type") == "0x806" or name == "icmp" and fields["type"] in (135, 136) for name, fields in layers):
+            heard |= {last[0]["src"], *re.findall(r"025a0000000\d", frame.hex())}
+    return bool(there) and not ours and "neighbour-unresolved" in here["drops"] and all(frame[:6].hex() in heard for frame in there)
+
+
 @purpose("A frame that a bridge sends into a VXLAN or a Geneve device tells its sender nothing")
 def tells_nothing(case, facts, difference, here):
     """Linux answers in the name of the station: what is too long is of a frame near the MTU."""
