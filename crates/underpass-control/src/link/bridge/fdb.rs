@@ -111,7 +111,10 @@ pub(super) fn forget_port(router: &mut Router, cause: Cause, bridge: u32, port: 
 /// What a bridge, or a bridge by this port of it, has learned is to be forgotten.
 pub(in crate::link) fn flush(router: &mut Router, cause: Cause, link: &Link) {
     match (link.bridge.is_some(), link.master) {
-        (true, _) => forget_learned(router, cause, link.index, None, 0),
+        // Linux: `br_fdb_flush` by all that is not static, what others have learned for it as well.
+        (true, _) => {
+            remove_all(router, cause, link.index, |_, entry| !entry.is(LOCAL | STATIC));
+        }
         (false, Some(bridge)) => forget_learned(router, cause, bridge, Some(link.id), 0),
         (false, None) => {}
     }
