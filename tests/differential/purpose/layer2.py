@@ -5,7 +5,7 @@ import re
 import compare
 import describe
 
-from .common import purpose
+from .common import pair, purpose
 
 ABOVE = r"link add .* type (vlan|bridge|vxlan|geneve|gretap|ip6gretap) "
 
@@ -109,3 +109,28 @@ def listening(case, facts, difference, here):
 def order_of_copies(case, facts, difference, here):
     bridged = any(" type bridge " in line or "fdb append" in line for line in facts.lines)
     return bridged and difference.kind.startswith("packets in another order") and difference.more["same"]
+
+
+@purpose("Tags before that of a device without `reorder_hdr` do not move its addresses")
+def moved_addresses(case, facts, difference, here):
+    """Linux puts the tag back four bytes before where the addresses begin."""
+    a, b = pair(difference)
+    return a and b and a[12:] == b[12:] and a[:8] == b[4:12] and any("reorder_hdr off" in line for line in facts.lines)
+
+
+@purpose("So does the sender of one that is too long for the underlay of a VXLAN or a Geneve device")
+def tells_at_once(case, facts, difference, here):
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    too_big = lambda frame: re.search(r"icmp\((2,0|3,4)\)/quoted", describe.chain(frame)) is not None
+    long = any(len(frame) > 2 * 1200 for _, frame in difference.more.get("inputs") or [])
+    return bool(ours) and not there and long and all(map(too_big, ours)) and any(re.search(r" type (vxlan|geneve) ", line) for line in facts.lines)
+
+
+@purpose("Each Geneve device says for itself")
+def geneve_without_sum(case, facts, difference, here):
+    """Of several devices at a port the first that comes up decides for all whether datagrams without a checksum come in."""
+    ports = [match[1] for line in facts.lines if (match := re.search(r"link add .* type geneve .*dstport (\d+)", line))]
+    shared = {int(port) for port in ports if ports.count(port) > 1}
+    inputs = [describe.layers(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []]
+    unsummed = lambda layers: any(name == "ip6" for name, _ in layers) and any(name == "udp" and fields["dport"] in shared and fields["sum"] == "0x0" for name, fields in layers)
+    return difference.kind.startswith("packet") and any(map(unsummed, inputs))
