@@ -19,7 +19,7 @@ use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::ioam::request::publish_ioam;
 use crate::link::bridge::options::{RTM_DELVLAN, RTM_GETVLAN, RTM_NEWVLAN};
-use crate::link::bridge::spanning::Trees;
+use crate::link::bridge::trees::Trees;
 use crate::link::bridge::{self, fdb::request as fdb};
 use crate::link::change::{add_link, add_loopback};
 use crate::link::publish::{change_sink, free_port};

@@ -10,9 +10,10 @@ pub(crate) mod publish;
 pub(super) mod query;
 pub(crate) mod request;
 pub(crate) mod save;
-pub(crate) mod spanning;
+mod spanning;
 pub(crate) mod stations;
 mod tree;
+pub(crate) mod trees;
 pub(crate) mod vlans;
 
 use libc::{EBUSY, EINVAL, ELOOP, EMLINK, EOPNOTSUPP};
@@ -28,7 +29,7 @@ use super::publish::publish_link;
 use super::{Link, LinkKind, valid_mac};
 use crate::Router;
 use crate::events::Cause;
-pub(super) use compile::bridge_of;
+pub(super) use device::bridge_of;
 pub use device::{Bridge, BridgePort};
 use vlans::Vlans;
 
@@ -96,7 +97,7 @@ pub(super) fn change_port(
     data: &Attribute<'_>,
 ) -> Result<(Link, Flush), RequestError> {
     let mut port = link.bridge_port.clone().ok_or(RequestError::errno(EOPNOTSUPP))?;
-    let tree = spanning::of_port(router, link);
+    let tree = trees::of_port(router, link);
     let stations = port.settings.change(data, (link.up(), link.carrier), tree)?;
     // Linux: `br_make_forwarding`. Without a spanning tree nothing keeps it blocked.
     if port.settings.state == BLOCKING && tree == SpanningTree::Off {
@@ -239,7 +240,7 @@ fn answers(port: &Link) -> Option<u16> {
 fn set_open(router: &mut Router, cause: Cause, link: &Link, was: bool, is: bool) -> bool {
     let Some(link) = router.links.get(link.index) else { return false };
     let Some(port) = &link.bridge_port else { return false };
-    let state = match (was, is, spanning::of_port(router, link)) {
+    let state = match (was, is, trees::of_port(router, link)) {
         (.., SpanningTree::Own) => return false,
         (false, true, SpanningTree::Off) => FORWARDING,
         (false, true, SpanningTree::Program) => BLOCKING,

@@ -4,7 +4,7 @@ use underpass_engine::counters::Direction;
 use underpass_netlink::bridge::{PortInTree, Shown};
 use underpass_netlink::{Reply, tunnel};
 
-use super::bridge::spanning::{port_shown, shown};
+use super::bridge::trees::{port_shown, shown};
 use super::{Link, LinkKind};
 use crate::tc::default_qdisc;
 use crate::{Device, Router};

@@ -9,7 +9,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Attribute, Message, Reply, tunnel};
 
 use super::bridge::Bridge;
-use super::bridge::spanning::shown;
+use super::bridge::trees::shown;
 use super::devices::{Devices, ProxiedTunnel};
 use super::encode::{
     Above, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,

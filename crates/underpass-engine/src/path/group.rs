@@ -4,7 +4,8 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::input::{is_of_llc, not_ip};
+use crate::path::input::not_ip;
+use crate::path::nobody::is_of_nobody;
 use crate::path::{ipv4, ipv6};
 use crate::worker::metadata::{GROUP, NOT_FORWARDED, PacketMeta};
 use crate::worker::verdict::Verdict;
@@ -48,17 +49,6 @@ fn drop_of(ethertype: u16, packet: &[u8], answers: bool) -> Verdict {
             _ => Verdict::drop(DropReason::OtherHost),
         },
         _ => not_ip(ethertype, packet, false, answers),
-    }
-}
-
-/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
-/// link, and of all else that it was for another station.
-#[cold]
-pub(crate) fn is_of_nobody(packet: &[u8]) -> bool {
-    let Some((&[_, _, high, low], behind)) = packet.split_first_chunk::<TAG_LEN>() else { return true };
-    match u16::from_be_bytes([high, low]) {
-        ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS => false,
-        length => !is_of_llc(length, behind),
     }
 }
 

@@ -4,6 +4,7 @@ use underpass_packet::{FromBytes, ethernet};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::path::nobody::is_of_llc;
 use crate::path::{ipv4, ipv6};
 use crate::tables::Link;
 use crate::worker::metadata::{LABELLED, NOT_FORWARDED, PacketMeta};
@@ -62,17 +63,6 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
 
 /// Bytes of a tag, and two more.
 const LEAST_TAG: usize = 6;
-
-/// Whether a frame has a length in place of the EtherType, and LLC takes it. Linux: `eth_type_trans`.
-pub(crate) fn is_of_llc(ethertype: u16, packet: &[u8]) -> bool {
-    ethertype <= LONGEST && packet.first_chunk() != Some(&NO_LLC)
-}
-
-/// The largest EtherType that is a length: IEEE 802.3 section 3.2.6.
-const LONGEST: u16 = 0x05ff;
-
-/// What a frame with a length begins with that has no LLC header, as those of IPX had none.
-const NO_LLC: [u8; 2] = [0xff; 2];
 
 /// The EtherType of a packet on the slow path.
 #[inline(always)]

@@ -14,6 +14,7 @@ pub(crate) mod ipv6;
 pub(crate) mod kept;
 pub(crate) mod local;
 pub(crate) mod ndp;
+pub(crate) mod nobody;
 pub(crate) mod options;
 pub(crate) mod reassemble;
 pub(crate) mod reassembly;

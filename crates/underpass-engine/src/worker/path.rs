@@ -10,7 +10,7 @@ use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
 use crate::limiter::{Limiter, Nanos};
 use crate::mpls::MPLS;
-use crate::path::group::is_of_nobody;
+use crate::path::nobody::is_of_nobody;
 use crate::path::reassembly::Reassembly;
 use crate::tables::{LookupId, Reader, Tables, TunnelId};
 use crate::trace::{Event, Trace};

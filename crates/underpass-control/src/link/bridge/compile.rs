@@ -8,15 +8,12 @@ use underpass_netlink::bridge::{
     PROXY_ARP_WIFI, SpanningTree,
 };
 
-use super::{answer, spanning};
+use super::device::bridge_of;
+use super::{answer, trees};
 use crate::Router;
+use crate::link::Link;
 use crate::link::tunnel::vxlan::networks;
-use crate::link::{Link, vlan};
-
-/// The bridge that a link is a port of.
-pub(in crate::link) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
-    router.links.get(master?).filter(|link| link.bridge.is_some())
-}
+use crate::link::vlan::compile::is_promiscuous;
 
 /// A bridge as the packet path needs it.
 pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Bridge>> {
@@ -25,12 +22,12 @@ pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<table
     Some(Box::new(tables::Bridge {
         ports: router.links.slaves(link.index).map(|port| port.id).collect(),
         fdb: router.stations.get(&link.index).map(|stations| Arc::clone(&stations.table)).unwrap_or_default(),
-        ageing: spanning::ageing(router, link),
+        ageing: trees::ageing(router, link),
         spanning_tree: settings.spanning_tree != SpanningTree::Off,
         group_forward: settings.forwards(),
         filters: settings.vlan_filtering.then(|| (settings.vlan_protocol, bridge.vlans.compile())),
         answering: answer::compile(router, link, bridge),
-        promiscuous: vlan::compile::is_promiscuous(router, link),
+        promiscuous: is_promiscuous(router, link),
     }))
 }
 

@@ -4,6 +4,7 @@ use underpass_netlink::bridge::{self, NEIGH_SUPPRESS, NEIGH_VLAN_SUPPRESS};
 
 use super::super::Link;
 use super::vlans::Vlans;
+use crate::Router;
 
 /// What makes a link a bridge, but for its ports and stations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +35,11 @@ impl BridgePort {
     pub(in crate::link) fn suppresses(&self) -> bool {
         self.settings.switches & (NEIGH_SUPPRESS | NEIGH_VLAN_SUPPRESS) != 0
     }
+}
+
+/// The bridge that a link is a port of.
+pub(in crate::link) fn bridge_of(router: &Router, master: Option<u32>) -> Option<&Link> {
+    router.links.get(master?).filter(|link| link.bridge.is_some())
 }
 
 impl Link {

@@ -16,7 +16,7 @@ use super::super::publish::publish_link;
 use super::super::tunnel::publish::publish_tunnel;
 use super::super::tunnel::vxlan;
 use super::super::{Link, valid_mac};
-use super::{index_of, spanning};
+use super::{index_of, trees};
 use crate::Router;
 use crate::events::Cause;
 
@@ -31,7 +31,7 @@ pub(in crate::link) fn now(router: &Router) -> u64 {
 fn ageing(router: &Router, owner: u32) -> u64 {
     let Some(link) = router.links.get(owner) else { return 0 };
     match (&link.bridge, &link.tunnel) {
-        (Some(_), _) => spanning::ageing(router, link),
+        (Some(_), _) => trees::ageing(router, link),
         (None, Some(tunnel)) => u64::from(vxlan::ageing(&tunnel.parameters).unwrap_or(0)) * 1000,
         (None, None) => 0,
     }

@@ -8,7 +8,7 @@ use underpass_netlink::bridge::{
 
 use super::super::Link;
 use super::vlans::Vlans;
-use super::{Bridge, BridgePort, spanning};
+use super::{Bridge, BridgePort, trees};
 use crate::Router;
 use crate::save::{Save, Words, mac, protocol};
 
@@ -148,7 +148,7 @@ pub(crate) fn save_stations(save: &mut Save<'_>) {
         }
         let state = link.bridge_port.as_ref().map(|port| port.settings.state);
         let up = bridge.and_then(|bridge| save.router.links.get(bridge)).is_some_and(Link::up);
-        let at_first = match spanning::of_port(save.router, link) {
+        let at_first = match trees::of_port(save.router, link) {
             SpanningTree::Off => Some(FORWARDING),
             SpanningTree::Program => Some(BLOCKING),
             SpanningTree::Own => state,

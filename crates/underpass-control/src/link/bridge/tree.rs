@@ -8,7 +8,7 @@
 //! Times are milliseconds, of a clock that the caller has.
 
 mod select;
-pub(super) mod shown;
+mod shown;
 mod speak;
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,9 @@ use underpass_netlink::bridge::{BLOCKING, DISABLED, FORWARDING, LEARNING, LISTEN
 use underpass_packet::bpdu::{Bpdu, BridgeId};
 
 use speak::HOLD;
+
+/// Milliseconds of a hundredth of a second, in which times are set and shown.
+pub(super) const HUNDREDTH: u64 = 10;
 
 /// When it expires; `None`: it does not run.
 type Timer = Option<u64>;

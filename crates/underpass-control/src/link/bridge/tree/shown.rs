@@ -2,10 +2,7 @@
 
 use underpass_netlink::bridge::{InTree, PortInTree};
 
-use super::{Port, Timer, Tree};
-
-/// Milliseconds of a hundredth of a second.
-pub(in crate::link::bridge) const HUNDREDTH: u64 = 10;
+use super::{HUNDREDTH, Port, Timer, Tree};
 
 impl Tree {
     /// Where the bridge is in the tree. Linux: `br_fill_info`.
