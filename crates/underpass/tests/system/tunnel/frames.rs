@@ -56,7 +56,7 @@ fn stations(pair: &mut Pair, what: &str) {
     let (all, learned): (Vec<&str>, Vec<&str>) =
         shown.lines().partition(|line| line.starts_with("00:00:00:00:00:00"));
     let [learned] = learned[..] else { panic!("{what}: one station: {shown}") };
-    assert_eq!(all, [format!("00:00:00:00:00:00 dst {end} self permanent")], "{what}");
+    assert_eq!(all, [format!("00:00:00:00:00:00 dst {end} via core self permanent")], "{what}");
     let (station, rest) = learned.split_once(' ').unwrap();
     assert_eq!(rest.trim_end(), format!("dst {end} self"), "{what}");
     let host = &pair.hosts[0];

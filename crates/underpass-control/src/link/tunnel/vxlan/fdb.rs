@@ -52,10 +52,12 @@ fn end_in(wanted: &Wanted<'_>, link: &Link) -> Result<Option<IpAddr>, RequestErr
     Ok(Some(address).filter(|address| !address.is_unspecified()))
 }
 
-/// The network that a request names, of a device with several. Linux: `vxlan_fdb_parse`.
+/// The network that a request names, of a device with several. One of a single network takes no notice of what FRR says of it.
+/// Linux: `vxlan_fdb_parse`, `__vxlan_find_mac`.
 fn network_in(wanted: &Wanted<'_>, link: &Link) -> Result<u32, RequestError> {
-    let Some(vni) = wanted.attributes.get(libc::NDA_SRC_VNI) else { return Ok(0) };
-    if !link.is_external_vxlan() || vni.u32() >= NETWORKS {
+    let named = wanted.attributes.get(libc::NDA_SRC_VNI).filter(|_| link.is_external_vxlan());
+    let Some(vni) = named else { return Ok(0) };
+    if vni.u32() >= NETWORKS {
         let text = "a network of a station is not supported by this router";
         return Err(RequestError::new(EOPNOTSUPP, text).at(vni.offset));
     }
