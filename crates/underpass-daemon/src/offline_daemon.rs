@@ -152,8 +152,8 @@ pub fn run(options: Options<'_>, mut fpm: Option<Fpm>, signals: SigSet) -> anyho
         }
         daemon.ready
     })?;
-    daemon.close(&router.lock().unwrap_or_else(std::sync::PoisonError::into_inner), fpm.as_ref());
-    daemon.outcome
+    let kept = daemon.close(&router.lock().unwrap_or_else(std::sync::PoisonError::into_inner), fpm.as_ref());
+    daemon.outcome.and(kept)
 }
 
 /// What is configured, but for what zebra sends again.
@@ -217,10 +217,8 @@ impl Daemon {
     }
 
     /// Writes the last state.
-    fn close(&self, router: &Router, fpm: Option<&Fpm>) {
-        if let Some(keeper) = &self.keeper {
-            keeper.close(saved(router, fpm));
-        }
+    fn close(&self, router: &Router, fpm: Option<&Fpm>) -> anyhow::Result<()> {
+        self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.close(saved(router, fpm)))
     }
 }
 

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use anyhow::ensure;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
@@ -115,11 +116,7 @@ impl StateDirectory {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         writeln!(file, "# Not restored at {since} seconds since 1970:")?;
         for (error, line) in &failed.0 {
-            let words = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
-            let input = line.input.as_deref().map(|input| input.trim_end_matches('\n'));
-            let input = input.and_then(|input| shlex::try_quote(input).ok());
-            let input = input.map_or_else(String::new, |input| format!(" <<< {input}"));
-            writeln!(file, "# {}\n{words}{input}", error.problem.replace('\n', " "))?;
+            writeln!(file, "# {}\n{line}", error.problem.replace('\n', " "))?;
         }
         file.sync_all()
     }
@@ -134,9 +131,12 @@ impl StateDirectory {
     fn write_file(&self, name: &str, text: &str) -> io::Result<()> {
         let new = self.path.join(format!("{name}.new"));
         let mut file = private().truncate(true).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(new, self.path.join(name))?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.inspect_err(|_| {
+            // On a full disk, a file of less than it was to have.
+            let _ = fs::remove_file(&new);
+        })?;
+        fs::rename(&new, self.path.join(name))?;
         // The name, too.
         File::open(&self.path)?.sync_all()
     }
@@ -217,10 +217,19 @@ impl Keeper {
     }
 
     /// Writes the last state, before the router goes.
-    pub fn close(&self, lines: Lines) {
+    ///
+    /// # Errors
+    /// It is not written: what is kept is an older one.
+    pub fn close(&self, lines: Lines) -> anyhow::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.update(lines);
         written.closed = true;
+        let path = written.directory.path.display();
+        ensure!(
+            !written.failing,
+            "{path}: the last state could not be written: what is kept is an older one"
+        );
+        Ok(())
     }
 }
 
@@ -286,7 +295,7 @@ mod tests {
         (0..100_000).for_each(|_| keeper.changed());
         wait(|| kept(directory.path()).contains("mtu 1401"));
         assert!(asked.load(SeqCst) as u64 <= 3 + start.elapsed().as_secs());
-        keeper.close(Lines { text: "ip link set p0 up\n".to_owned(), ..Lines::default() });
+        keeper.close(Lines { text: "ip link set p0 up\n".to_owned(), ..Lines::default() }).unwrap();
         let before = asked.load(SeqCst);
         keeper.changed();
         wait(|| asked.load(SeqCst) > before);
@@ -303,7 +312,7 @@ mod tests {
         let state = StateDirectory::open(directory.path()).unwrap();
         let line = crate::script::parse_one("ip sr hmac set 1 sha256 <<< 'a secret'").unwrap();
         let error = crate::script::ScriptError { file: "x".into(), line: 7, problem: "no\nway".to_owned() };
-        state.keep_failed(&Failed(vec![(error, line)])).unwrap();
+        state.keep_failed(&Failed(vec![(error, line.text())])).unwrap();
         let text = fs::read_to_string(directory.path().join(FAILED)).unwrap();
         assert!(text.ends_with("# no way\nip sr hmac set 1 sha256 <<< 'a secret'\n"), "{text}");
     }

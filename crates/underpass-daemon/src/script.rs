@@ -27,6 +27,16 @@ pub struct Line {
     pub input: Option<String>,
 }
 
+impl Line {
+    /// The line as it can be read again.
+    pub fn text(&self) -> String {
+        let words = shlex::try_join(self.words.iter().map(String::as_str)).unwrap_or_default();
+        let input = self.input.as_deref().map(|input| input.trim_end_matches('\n'));
+        let input = input.and_then(|input| shlex::try_quote(input).ok());
+        input.map_or(words.clone(), |input| format!("{words} <<< {input}"))
+    }
+}
+
 /// A line that cannot be run, or that its tool refuses.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}:{line}: {problem}", file.display())]
@@ -42,11 +52,19 @@ pub struct ScriptError {
 /// Splits the text of `file` into the lines to run.
 ///
 /// # Errors
-/// The first line that has an open quote or runs something else than one of [`TOOLS`].
+/// The first line that has an open quote, runs something else than one of [`TOOLS`], or is about another network namespace.
 pub fn parse(file: &Path, text: &str) -> Result<Vec<Line>, ScriptError> {
-    let mut lines = Vec::new();
+    parse_each(file, text).map(|(_, line)| line).collect()
+}
+
+/// The lines to run, each as it stands in `file` and read.
+pub fn parse_each<'a>(
+    file: &'a Path,
+    text: &'a str,
+) -> impl Iterator<Item = (String, Result<Line, ScriptError>)> + 'a {
     let mut physical = text.lines().enumerate();
-    while let Some((index, first)) = physical.next() {
+    std::iter::from_fn(move || {
+        let (index, first) = physical.next()?;
         let mut joined = first.to_owned();
         while continues(&joined) {
             joined.pop();
@@ -55,19 +73,59 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Line>, ScriptError> {
                 None => break,
             }
         }
-        let fail = |problem| ScriptError { file: file.to_owned(), line: index + 1, problem };
-        let words = shlex::split(&joined).ok_or_else(|| fail("a quote is not closed".to_owned()))?;
-        let (words, input) = here_string(words).map_err(fail)?;
-        let Some(tool) = words.first() else { continue };
-        if !TOOLS.contains(&tool.as_str()) {
-            return Err(fail(format!(
-                "'{tool}' is none of the tools that may run here: {}",
-                TOOLS.join(", ")
-            )));
-        }
-        lines.push(Line { number: index + 1, words, input });
+        Some((index + 1, joined))
+    })
+    .filter_map(move |(number, joined)| {
+        let fail = |problem| ScriptError { file: file.to_owned(), line: number, problem };
+        let read = read(number, &joined).map_err(fail).transpose()?;
+        Some((joined, read))
+    })
+}
+
+/// Reads a line. `None`: there is nothing to run in it.
+fn read(number: usize, joined: &str) -> Result<Option<Line>, String> {
+    let words = shlex::split(joined).ok_or("a quote is not closed")?;
+    let (words, input) = here_string(words)?;
+    let Some(tool) = words.first() else { return Ok(None) };
+    if !TOOLS.contains(&tool.as_str()) {
+        return Err(format!("'{tool}' is none of the tools that may run here: {}", TOOLS.join(", ")));
     }
-    Ok(lines)
+    // A character that stands for bytes which are none.
+    if joined.contains(char::REPLACEMENT_CHARACTER) {
+        return Err("it is not UTF-8".to_owned());
+    }
+    if let Some(word) = leaves_namespace(&words) {
+        return Err(format!(
+            "'{tool} {word}' is about another network namespace, and all lines here are for the router's own"
+        ));
+    }
+    Ok(Some(Line { number, words, input }))
+}
+
+/// The word by which a line of `ip`, `tc` or `bridge` is about another network namespace than that in which it is run: an option,
+/// or the object of `ip`.
+fn leaves_namespace(words: &[String]) -> Option<&str> {
+    let (tool, words) = words.split_first()?;
+    if !matches!(tool.as_str(), "ip" | "tc" | "bridge") {
+        return None;
+    }
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix('-') else {
+            // Linux's `ip` takes `net` for this, and anything shorter for `neighbour`.
+            return (tool == "ip" && word.len() >= 3 && "netns".starts_with(word)).then_some(word);
+        };
+        let option = option.trim_start_matches('-');
+        if !option.is_empty() && "netns".starts_with(option) {
+            return Some(word);
+        }
+        // Those that have a value.
+        if matches!(option, "f" | "family" | "l" | "loops" | "rc" | "rcvbuf" | "b" | "batch" | "cf" | "conf")
+        {
+            words.next();
+        }
+    }
+    None
 }
 
 /// One line given on the command line, such as `ip -6 -s route show`.
@@ -141,6 +199,26 @@ mod tests {
             (10, "tc|qdisc|show"),
         ];
         assert_eq!(script(text).unwrap(), expected.map(|(n, words)| (n, words.to_owned())));
+    }
+
+    #[test]
+    fn other_namespaces_are_refused() {
+        for line in [
+            "ip -n blue link add d0 type dummy",
+            "ip -6 -netns blue addr",
+            "ip netns add blue",
+            "ip net exec blue ip link",
+            "tc -n blue qdisc",
+            "bridge -ne blue fdb",
+            "ip -f inet --netns blue link",
+        ] {
+            let error = script(line).unwrap_err();
+            assert!(error.contains("about another network namespace"), "{line}: {error}");
+        }
+        for line in ["ip ne", "ip -s link set d0 netns blue", "ip -f netns link", "tc -net", "ip netconf"] {
+            let taken = script(line).is_ok();
+            assert_eq!(taken, line != "tc -net", "{line}");
+        }
     }
 
     #[test]

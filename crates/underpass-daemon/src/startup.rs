@@ -16,22 +16,31 @@ pub struct Startup {
     pub lines: Vec<Line>,
     /// Lines behind one that fails are run, too.
     pub goes_on: bool,
+    /// Those that could not be read.
+    pub unread: Failed,
 }
 
-/// Lines that failed, and why.
+/// Why lines failed, and the lines.
 #[derive(Debug, Clone, Default)]
-pub struct Failed(pub Vec<(ScriptError, Line)>);
+pub struct Failed(pub Vec<(ScriptError, String)>);
 
 impl Startup {
     /// Reads a file of lines that all have to succeed, or of which each is tried.
     ///
     /// # Errors
-    /// It cannot be read, or has a line that is none: with its number.
+    /// It cannot be read, or has a line that is none and has to succeed: with its number.
     pub fn read(file: &Path, goes_on: bool) -> anyhow::Result<Self> {
-        let text =
-            std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
-        let lines = script::parse(file, &text)?;
-        Ok(Self { file: file.to_owned(), lines, goes_on })
+        let bytes = std::fs::read(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let (mut lines, mut unread) = (Vec::new(), Failed::default());
+        for (raw, line) in script::parse_each(file, &text) {
+            match line {
+                Ok(line) => lines.push(line),
+                Err(error) if goes_on => unread.0.push((error, raw)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self { file: file.to_owned(), lines, goes_on, unread })
     }
 
     /// Runs the lines; returns those that failed.
@@ -44,10 +53,10 @@ impl Startup {
             return Ok(Failed::default());
         }
         let failed = script::configure_all(router, &self.file, &self.lines).into_iter().filter_map(|error| {
-            let line = self.lines.iter().find(|line| line.number == error.line)?.clone();
+            let line = self.lines.iter().find(|line| line.number == error.line)?.text();
             Some((error, line))
         });
-        Ok(Failed(failed.collect()))
+        Ok(Failed(self.unread.0.iter().cloned().chain(failed).collect()))
     }
 }
 

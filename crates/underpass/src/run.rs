@@ -179,20 +179,21 @@ impl Args {
 
 /// Runs until a signal ends it.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    // Whatever `--config` names may take its time, and a signal ends that.
+    let startup = if args.all { None } else { Some(startup(args)?) };
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
     // In every thread, so that only the one that waits for them gets them.
     signals.thread_block()?;
     limits::raise_descriptors();
-    if args.all {
-        all(args, &signals)?;
-    } else if args.offline {
-        offline(args, signals)?;
-    } else {
-        let (startup, state) = startup(args)?;
-        let options = live::Options { startup, ..options(args)? };
-        live::run(&options, fpm(args)?, state, &signals)?;
+    match startup {
+        None => all(args, &signals)?,
+        Some(startup) if args.offline => offline(args, startup, signals)?,
+        Some((startup, state)) => {
+            let options = live::Options { startup, ..options(args)? };
+            live::run(&options, fpm(args)?, state, &signals)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -278,12 +279,11 @@ fn fpm(args: &Args) -> anyhow::Result<Option<Fpm>> {
     fpm.map(Some).with_context(|| format!("cannot listen for FRR at {address}"))
 }
 
-fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
+fn offline(args: &Args, (startup, state): Begin, signals: SigSet) -> anyhow::Result<()> {
     let socket = match &args.socket {
         Some(socket) => socket.clone(),
         None => launch::runtime_directory().join("offline.sock"),
     };
-    let (startup, state) = startup(args)?;
     let options = offline_daemon::Options {
         ports: &args.ports,
         socket: &socket,
@@ -294,8 +294,11 @@ fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
     offline_daemon::run(options, fpm(args)?, signals)
 }
 
-/// The lines to begin with, and where the state is kept: what is kept there comes before the lines of `--config`.
-fn startup(args: &Args) -> anyhow::Result<(Option<Startup>, Option<StateDirectory>)> {
+/// The lines to begin with, and where the state is kept.
+type Begin = (Option<Startup>, Option<StateDirectory>);
+
+/// What is kept comes before the lines of `--config`.
+fn startup(args: &Args) -> anyhow::Result<Begin> {
     let state = args.state.as_deref().map(StateDirectory::open).transpose()?;
     if let Some(kept) = state.as_ref().map(StateDirectory::startup).transpose()?.flatten() {
         if let Some(config) = &args.config {

@@ -20,7 +20,12 @@ pub(crate) fn save(save: &mut Save<'_>, last: bool) {
         // The newest stands first.
         let v6 = save.router.addresses.v6(link).iter().rev();
         for address in v4.chain(v6) {
-            if !is_automatic(save, address) {
+            if address.flags & IFA_F_PERMANENT == 0 && !matches!(address.protocol, 1..=2) {
+                let (address, name) = (address.local, save.name(link));
+                save.left_out(format!(
+                    "the address {address} of {name}, which has a lifetime: whoever gave it has to give it again"
+                ));
+            } else if !is_automatic(save, address) {
                 save_one(save, address);
             }
         }

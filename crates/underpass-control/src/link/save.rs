@@ -19,6 +19,10 @@ use crate::Router;
 use crate::route::{Family, InfoId, Prefix};
 use crate::save::{Save, Words, mac, quoted};
 
+/// include/uapi/linux/if_link.h
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+
 /// The links that requests have made, and what requests have changed of all.
 pub(crate) fn save_links(save: &mut Save<'_>) {
     for link in in_order(save) {
@@ -210,6 +214,9 @@ fn set(save: &mut Save<'_>, link: &Link) {
             save.left_out(format!("flags {nameless:#x} of the link {}", link.name));
         }
     }
+    if save.router.live.is_some() {
+        save_reported(save, link, &mut line);
+    }
     match std::str::from_utf8(alias) {
         Ok(text) if !text.contains('\n') => {
             line.some("alias", (!alias.is_empty()).then(|| quoted(text)));
@@ -219,6 +226,34 @@ fn set(save: &mut Save<'_>, link: &Link) {
     if !line.is_empty() {
         let name = save.name(*index);
         save.line(Words::new(&format!("ip link set dev {name} {line}")));
+    }
+}
+
+/// What the kernel says of a device that it has made for the router, and the router has no use for.
+fn save_reported(save: &mut Save<'_>, link: &Link, line: &mut Words) {
+    let Some(body) = save.router.live.as_ref().and_then(|live| live.devices.reported.get(&link.index)) else {
+        return;
+    };
+    let (Some(header), Some(value)) = (body.first_chunk::<HEADER>(), body.get(HEADER..)) else { return };
+    // `struct ifinfomsg`: the flags that are set by requests alone.
+    let flags = i32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    for (flag, name) in [(IFF_PROMISC, "promisc"), (IFF_ALLMULTI, "allmulticast")] {
+        line.when(flags & flag != 0, &format!("{name} on"));
+    }
+    let message = Attribute { kind: 0, offset: 0, value };
+    if let Some(alias) = nested(&message, libc::IFLA_IFALIAS).filter(|_| link.alias.is_empty()) {
+        match std::str::from_utf8(alias.value.strip_suffix(&[0]).unwrap_or(alias.value)) {
+            Ok(text) if !text.contains('\n') => {
+                line.pair("alias", quoted(text));
+            }
+            _ => save.left_out(format!("the alias of the link {}: it is not a line of text", link.name)),
+        }
+    }
+    let names = nested(&message, IFLA_PROP_LIST);
+    for name in names.iter().flat_map(Attribute::nested).filter(|inner| inner.kind == IFLA_ALT_IFNAME) {
+        let other = String::from_utf8_lossy(name.value).trim_end_matches('\0').to_owned();
+        let own = save.name(link.index);
+        save.line(Words::new(&format!("ip link property add dev {own} altname {}", quoted(&other))));
     }
 }
 

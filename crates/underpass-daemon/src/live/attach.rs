@@ -118,6 +118,8 @@ pub struct Attachments {
     looked: Instant,
     /// What of the router has been seen.
     seen: Option<Seen>,
+    /// Devices wait to be attached, as others took long.
+    unfinished: bool,
     sysctls: Sysctls,
 }
 
@@ -142,6 +144,7 @@ impl Attachments {
             fast: FastPrograms::default(),
             looked: Instant::now(),
             seen: None,
+            unfinished: false,
             sysctls,
         }
     }
@@ -217,8 +220,15 @@ impl Attachments {
         attached.chain(hosts.map(|(index, port)| (index, port, "tun")))
     }
 
-    /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
-    pub fn follow(&mut self, router: &mut Router, workers: &[Handle], (made, watch): (&Made, &Watch)) {
+    /// Follows the links and addresses of the router: attaches what has come, detaches what has gone. What takes longer than
+    /// `patience` is left for the next call, which is due at once.
+    pub fn follow(
+        &mut self,
+        router: &mut Router,
+        workers: &[Handle],
+        (made, watch): (&Made, &Watch),
+        patience: Duration,
+    ) {
         let state = |router: &Router| {
             let (links, locals) = (router.link_generation(), router.local_generation());
             (links, locals, router.fou_generation(), router.hooked_generation())
@@ -254,7 +264,7 @@ impl Attachments {
             self.update_tunnels(router, workers, made);
             self.update_above(router, workers, made);
             self.follow_dummies(router, workers);
-            self.update_links(router, workers, watch);
+            self.update_links(router, workers, watch, patience);
             self.update_slaves(router);
         }
         self.update_promiscuous(router);
@@ -262,8 +272,11 @@ impl Attachments {
         self.seen = Some(state(router));
     }
 
-    /// How long it is until a device is tried again that could not be attached.
+    /// How long it is until a device is attached that waits, or is tried again that could not be attached.
     pub fn due(&self) -> Duration {
+        if self.unfinished {
+            return Duration::ZERO;
+        }
         let failed = self.failed.values();
         failed
             .map(|failure| failure.patience().saturating_sub(failure.tried.elapsed()))
@@ -284,7 +297,9 @@ impl Attachments {
         self.seen = None;
     }
 
-    fn update_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch) {
+    fn update_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch, patience: Duration) {
+        let start = Instant::now();
+        self.unfinished = false;
         let gone: Vec<u32> =
             self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         gone.into_iter().for_each(|index| self.detach(index, router, workers));
@@ -311,6 +326,10 @@ impl Attachments {
                 Some(_) => self.detach(index, router, workers),
                 None if self.failed.get(&index).is_some_and(|failure| failure.still(flags)) => continue,
                 None => {}
+            }
+            if start.elapsed() >= patience {
+                self.unfinished = true;
+                break;
             }
             if let Err(error) = self.attach(index, &name, mtu, router, workers) {
                 self.leave(index, &name, router, &error);

@@ -116,6 +116,9 @@ const SPARE: usize = 8;
 /// How often what time settles is looked at, while there is any.
 const TICK: Duration = Duration::from_millis(500);
 
+/// How long devices are attached before programs get their answers, and others are attached. Each takes some 50 ms.
+const ATTACHING: Duration = Duration::from_millis(100);
+
 /// How often it is looked which stations bridges and VXLANs have learned.
 const STATIONS: Duration = Duration::from_secs(1);
 
@@ -269,11 +272,11 @@ pub fn run(
     drop(spare);
     lifecycle::notify("STOPPING=1\n");
     // The state is written while the router still has it all.
-    live.persistence.close(&live.router, live.fpm.as_ref());
+    let kept = live.persistence.close(&live.router, live.fpm.as_ref());
     live.give_back();
     // The files go before the lock does, so that they cannot be another's.
     drop(server);
-    served
+    served.and(kept)
 }
 
 /// The model over empty tables, as the options want it.
@@ -319,7 +322,9 @@ impl Live {
     /// Warns of devices to be attached that are not there yet.
     fn warn_of_missing(&self, names: &[String]) {
         for name in names {
-            if !self.router.links().any(|link| link.name == *name) {
+            if name == "lo" {
+                tracing::warn!("lo is not attached: the kernel's own loopback takes no packets to a router");
+            } else if !self.router.links().any(|link| link.name == *name) {
                 tracing::warn!("there is no device {name} yet: it will be attached when it appears");
             }
         }
@@ -528,7 +533,10 @@ impl Live {
         if self.watch.follow(&self.router, told, |link| attachments.may_attach(&self.router, link)) {
             self.attachments.look_again();
         }
-        self.attachments.follow(&mut self.router, &self.workers, (self.kernel.made(), &self.watch));
+        // Before programs are served, nobody waits.
+        let patience = if self.persistence.done { ATTACHING } else { Duration::MAX };
+        let made = (self.kernel.made(), &self.watch);
+        self.attachments.follow(&mut self.router, &self.workers, made, patience);
         let attachments = &self.attachments;
         let device = |router: &Router, table| attachments.host_device(router, table);
         self.shadows.follow(&mut self.router, &mut self.kernel, device);

@@ -52,10 +52,11 @@ impl Persistence {
     }
 
     /// Writes the last state.
-    pub fn close(&self, router: &Router, fpm: Option<&Fpm>) {
-        if let Some(keeper) = &self.keeper {
-            keeper.close(saved(router, fpm));
-        }
+    ///
+    /// # Errors
+    /// It is not written.
+    pub fn close(&self, router: &Router, fpm: Option<&Fpm>) -> anyhow::Result<()> {
+        self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.close(saved(router, fpm)))
     }
 }
 
