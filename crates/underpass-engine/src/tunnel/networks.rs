@@ -6,7 +6,7 @@ use underpass_packet::{ethernet, geneve, gre, protocol, vxlan};
 use crate::buffer::Packet;
 use crate::l2::bridge::networks::{put_on, tag_in};
 use crate::tables::{
-    Behind, FouPayload, Ingress, Link, StoredTunnel, TunnelId, TunnelKind, of_geneve, of_vxlan,
+    Behind, FouPayload, Ingress, Link, LinkId, StoredTunnel, TunnelId, TunnelKind, of_geneve, of_vxlan,
 };
 use crate::trace::Trace;
 use crate::tunnel::come_out::{come_out_together, count_received, go_on_together};
@@ -36,10 +36,23 @@ struct Device<'a> {
     tunnel: &'a StoredTunnel,
     link: &'a Link,
     takes_unsummed: bool,
-    /// What frames without a tag get: that of the VLAN that the network is, of a device that is external.
-    tag: Option<[u8; 4]>,
+    /// Its link and what frames without a tag get, in one number: [`place_of`].
+    place: u64,
     /// Where stations are learned, if they are.
     learns: Option<&'a Behind>,
+}
+
+/// No device.
+const NOWHERE: u64 = u64::MAX;
+
+/// A device and the tag that frames without one get: that of the VLAN that the network is, of a device that is external.
+fn place_of(link: LinkId, tag: Option<[u8; 4]>) -> u64 {
+    u64::from(tag.map_or(0, u32::from_be_bytes)) << 32 | u64::from(link.0)
+}
+
+/// The tag in such a place.
+fn tag_of(place: u64) -> Option<[u8; 4]> {
+    Some(((place >> 32) as u32).to_be_bytes()).filter(|tag| *tag != [0; 4])
 }
 
 /// The other end that the last datagram of a run came from: its number is known where stations are learned.
@@ -59,14 +72,15 @@ struct DecapRun<'a, A> {
 }
 
 impl<'a, A: Family> DecapRun<'a, A> {
-    /// Takes the frame out of a packet of `len` bytes in a frame. `None`: it is not so simple, and as it was.
+    /// Takes the frame out of a packet of `len` bytes in a frame: the place of its device, which is the last. `None`: it is not so
+    /// simple, and as it was.
     #[inline(always)]
     fn take(
         &mut self,
         view: &View<'a>,
         fibs: &mut Fibs<'a>,
         (packet, len): (&mut Packet, usize),
-    ) -> Option<Device<'a>> {
+    ) -> Option<u64> {
         if packet.has_offload() {
             return None;
         }
@@ -83,7 +97,8 @@ impl<'a, A: Family> DecapRun<'a, A> {
         let has_checksum = outer.has_checksum(bytes)?;
         let inside = bytes.get(outer.at + UDP..)?;
         let (vni, header, remote) = match payload {
-            FouPayload::Vxlan => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),
+            // An external one: `find_port`.
+            FouPayload::Vxlan | FouPayload::Device(_) => (vxlan::parse(inside).ok()?.0, vxlan::LEN, None),
             FouPayload::Geneve => {
                 let header = geneve::parse(inside).ok()?;
                 if header.critical || header.protocol != gre::TRANSPARENT_ETHERNET {
@@ -91,20 +106,16 @@ impl<'a, A: Family> DecapRun<'a, A> {
                 }
                 (header.vni, header.len, Some(outer.remote))
             }
-            FouPayload::Device(id) => {
-                external(view, id)?;
-                (vxlan::parse(inside).ok()?.0, vxlan::LEN, None)
-            }
             _ => return None,
         };
         let network = Network { vni, remote };
-        let device = match self.device {
-            Some((found, device)) if found == network => device,
-            _ => self.find(view, (port, payload), network)?,
-        };
+        if self.device.as_ref().is_none_or(|(found, _)| *found != network) {
+            self.find(view, (port, payload), network)?;
+        }
+        let device = &self.device.as_ref()?.1;
         let sender = match self.sender {
             Some(sender) if sender.address == outer.remote => sender,
-            _ => self.sender(view, fibs, outer.remote, device)?,
+            _ => Self::sender(view, fibs, (outer.remote, self.ingress), (device, &mut self.sender))?,
         };
         let frame = inside.get(header..)?;
         let [_, _, _, _, _, _, source @ .., high, low] = *frame.first_chunk::<ETHERNET>()?;
@@ -125,13 +136,16 @@ impl<'a, A: Family> DecapRun<'a, A> {
             hears(behind, sender.number, source, view.now).ok()?;
         }
         packet.narrow(ETHERNET + outer.at + UDP + header, frame.len());
-        Some(device)
+        Some(device.place)
     }
 
     /// What is in the datagrams of a port of the router's.
     #[inline(never)]
     fn find_port(&mut self, view: &View<'a>, outer: &OuterFast<A>, port: u16) -> Option<FouPayload> {
         let payload = outer.payload(view, port)?;
+        if let FouPayload::Device(id) = payload {
+            external(view, id)?;
+        }
         (self.port, self.device) = (Some((port, payload)), None);
         Some(payload)
     }
@@ -143,7 +157,7 @@ impl<'a, A: Family> DecapRun<'a, A> {
         view: &View<'a>,
         (port, payload): (u16, FouPayload),
         network: Network<A>,
-    ) -> Option<Device<'a>> {
+    ) -> Option<()> {
         let Network { vni, remote } = network;
         let (kinds, found) = match remote {
             None => ([TunnelKind::Vxlan, TunnelKind::Vxlan6], of_vxlan(vni, port)),
@@ -170,28 +184,27 @@ impl<'a, A: Family> DecapRun<'a, A> {
             FouPayload::Device(_) => tag_in(view, link, vni),
             _ => None,
         };
-        let device = Device { tunnel, link, takes_unsummed, tag, learns };
+        let device = Device { tunnel, link, takes_unsummed, place: place_of(tunnel.link, tag), learns };
         // Whether a sender has a number depends on the device.
         (self.device, self.sender) = (Some((network, device)), None);
-        Some(device)
+        Some(())
     }
 
     /// Who has sent a datagram, if that is not the router itself.
     #[inline(never)]
     fn sender(
-        &mut self,
         view: &View<'a>,
         fibs: &mut Fibs<'a>,
-        address: A,
-        device: Device<'_>,
+        (address, ingress): (A, Ingress),
+        (device, known): (&Device<'_>, &mut Option<Sender<A>>),
     ) -> Option<Sender<A>> {
         let bits: u128 = address.into();
-        if !A::IPV6 && is_own4(view, fibs, self.ingress, bits as u32) {
+        if !A::IPV6 && is_own4(view, fibs, ingress, bits as u32) {
             return None;
         }
         let number = device.learns.and_then(|behind| behind.ends.number(address.address()));
-        self.sender = Some(Sender { address, number });
-        self.sender
+        *known = Some(Sender { address, number });
+        *known
     }
 }
 
@@ -231,17 +244,17 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
     let ingress = Ingress { link: env.ingress, instance, in_vrf };
     let mut run = DecapRun::<A> { ingress, port: None, device: None, sender: None };
     let mut frames = Burst::new();
-    let mut last: Option<Device<'_>> = None;
+    let (mut last, mut device) = (NOWHERE, None);
     let (mut len, mut first) = (look.len, true);
     let following = loop {
         let found = run.take(env.view, context.fibs, (&mut packet, len));
-        let place = |device: Option<Device<'_>>| device.map(|device| (device.tunnel.link, device.tag));
-        if place(found) != place(last)
-            && let Some(last) = last
-        {
-            come_out(path, env.view, last, &mut frames, context.trace);
+        if found.unwrap_or(NOWHERE) != last {
+            if let Some(device) = device {
+                come_out(path, env.view, device, &mut frames, context.trace);
+            }
+            last = found.unwrap_or(NOWHERE);
+            device = found.and(run.device).map(|(_, device)| device);
         }
-        last = found;
         match found {
             Some(_) => frames.push(packet),
             None if is_one::<A>(env.view, &packet, len) => path.enter_slow_path(context, packet),
@@ -258,8 +271,8 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
             None => break Some(packet),
         };
     };
-    if let Some(last) = last {
-        come_out(path, env.view, last, &mut frames, context.trace);
+    if let Some(device) = device {
+        come_out(path, env.view, device, &mut frames, context.trace);
     }
     Ok(following)
 }
@@ -268,11 +281,11 @@ pub(super) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
 fn come_out<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    Device { tunnel, link, tag, .. }: Device<'_>,
+    Device { tunnel, link, place, .. }: Device<'_>,
     frames: &mut Burst,
     trace: &mut T,
 ) {
-    let Some(tag) = tag else {
+    let Some(tag) = tag_of(place) else {
         return come_out_together(path, view, ((tunnel, link), None), frames, trace);
     };
     // The device has counted them without it.
