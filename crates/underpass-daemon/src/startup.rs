@@ -115,3 +115,35 @@ impl<V: Variables> Target for Served<V> {
         self.variables.write(path, value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Of lines that are kept, one that cannot be read is put aside, whatever is wrong with it; of others it ends the start.
+    #[test]
+    fn what_cannot_be_read_is_put_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("state.conf");
+        fs::write(
+            &file,
+            b"ip link add a type dummy\nrm -rf x\nip link add 'b\nip link add d\xff type dummy\nip addr\n",
+        )
+        .unwrap();
+        let kept = Startup::read(&file, true).unwrap();
+        let numbers: Vec<usize> = kept.lines.iter().map(|line| line.number).collect();
+        assert_eq!(numbers, [1, 5]);
+        let unread: Vec<(usize, &str)> =
+            kept.unread.0.iter().map(|(error, line)| (error.line, line.as_str())).collect();
+        assert_eq!(unread, [(2, "rm -rf x"), (3, "ip link add 'b"), (4, "ip link add d\u{fffd} type dummy")]);
+        let refused = Startup::read(&file, false).unwrap_err().to_string();
+        assert!(
+            refused.ends_with(
+                "state.conf:2: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl, underpass"
+            ),
+            "{refused}"
+        );
+    }
+}
