@@ -36,7 +36,10 @@ impl Tree {
 
     /// Linux: `br_root_port_block`.
     pub(super) fn block_root(&mut self, index: u32) {
-        self.events.push(Event::RootBlocked(index));
+        // It is said once, and not with every hello.
+        if self.ports.get(&index).is_some_and(|port| port.state != LISTENING) {
+            self.events.push(Event::RootBlocked(index));
+        }
         self.set_state(index, LISTENING);
         self.delay(index);
     }
