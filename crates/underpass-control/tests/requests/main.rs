@@ -18,6 +18,7 @@ mod raw_requests;
 mod recorded_requests;
 mod recorded_routes;
 mod samples;
+mod saved_beside;
 mod scale;
 mod siblings_beside;
 mod spanning_tree;
