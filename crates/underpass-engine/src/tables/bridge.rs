@@ -117,13 +117,32 @@ pub struct BridgePort {
     /// Whether it answers requests for stations behind it, which are not flooded to it: `proxy_arp_wifi`.
     pub proxy_arp_wifi: bool,
     /// The networks of an external VXLAN that its VLANs are: `vlan_tunnel`.
-    pub networks: Option<Box<[Network]>>,
+    pub networks: Option<Box<Networks>>,
+}
+
+/// The networks behind a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Networks {
+    /// In the order of their VLANs.
+    by_vlan: Box<[Network]>,
+    /// Identifiers and VLANs, in the order of the former.
+    by_vni: Box<[(u32, u16)]>,
+}
+
+impl FromIterator<Network> for Networks {
+    fn from_iter<T: IntoIterator<Item = Network>>(networks: T) -> Self {
+        let mut by_vlan: Box<[Network]> = networks.into_iter().collect();
+        by_vlan.sort_unstable_by_key(|network| network.vlan);
+        let mut by_vni: Box<[_]> = by_vlan.iter().map(|network| (network.vni, network.vlan)).collect();
+        by_vni.sort_unstable();
+        Self { by_vlan, by_vni }
+    }
 }
 
 /// The network that a VLAN is behind a port: frames go without a tag there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
-    /// The VLAN; those of a port are in its order.
+    /// The VLAN.
     pub vlan: u16,
     /// Its identifier there.
     pub vni: u32,
@@ -135,7 +154,7 @@ impl BridgePort {
     /// The tunnel into which frames of a VLAN go. `None`: it has no network.
     #[inline]
     pub(crate) fn tunnel_of(&self, vlan: u16) -> Option<TunnelId> {
-        let networks = self.networks.as_deref()?;
+        let networks = &self.networks.as_deref()?.by_vlan;
         let at = networks.binary_search_by_key(&vlan, |network| network.vlan).ok()?;
         networks.get(at).map(|network| network.tunnel)
     }
@@ -143,8 +162,10 @@ impl BridgePort {
     /// The VLAN of frames of a network.
     #[inline]
     pub(crate) fn vlan_of(&self, vni: u32) -> Option<u16> {
-        let networks = self.networks.as_deref()?;
-        networks.iter().find(|network| network.vni == vni).map(|network| network.vlan)
+        let networks = &self.networks.as_deref()?.by_vni;
+        // Of several VLANs with one, the lowest.
+        let at = networks.partition_point(|(other, _)| *other < vni);
+        networks.get(at).filter(|(other, _)| *other == vni).map(|(_, vlan)| *vlan)
     }
 }
 
@@ -231,5 +252,38 @@ impl fmt::Debug for Membership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.members.iter().map(|word| word.count_ones()).sum::<u32>();
         write!(f, "Membership({count}, untagged are {})", self.untagged_are)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_found_both_ways() {
+        let network = |vlan: u16, vni: u32| Network { vlan, vni, tunnel: TunnelId(vlan.into()) };
+        let networks: Networks =
+            [network(30, 5), network(10, 7), network(20, 6), network(40, 6)].into_iter().collect();
+        let port = BridgePort {
+            bridge: LinkId(1),
+            number: 1,
+            state: PortState::Forwarding,
+            learns: true,
+            locked: false,
+            floods: [true; 3],
+            hairpin: false,
+            isolated: false,
+            group_forward: 0,
+            vlans: None,
+            suppresses: Suppresses::None,
+            proxy_arp: false,
+            proxy_arp_wifi: false,
+            networks: Some(Box::new(networks)),
+        };
+        assert_eq!([4, 5, 6, 7, 8].map(|vni| port.vlan_of(vni)), [None, Some(30), Some(20), Some(10), None]);
+        assert_eq!(
+            [10, 20, 25, 40].map(|vlan| port.tunnel_of(vlan).map(|id| id.0)),
+            [Some(10), Some(20), None, Some(40)]
+        );
     }
 }

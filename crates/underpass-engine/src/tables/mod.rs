@@ -35,7 +35,9 @@ mod writer;
 
 pub use action::*;
 pub use behind::{Behind, Ends};
-pub use bridge::{Answering, Bridge, BridgePort, Membership, Network, PortState, Suppresses, VlanSet};
+pub use bridge::{
+    Answering, Bridge, BridgePort, Membership, Network, Networks, PortState, Suppresses, VlanSet,
+};
 #[cfg(test)]
 pub(crate) use cake::tests::params as cake_params;
 pub use cake::*;

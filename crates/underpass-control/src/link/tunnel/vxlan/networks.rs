@@ -83,13 +83,13 @@ fn vlans(link: &Link) -> Vec<(u16, u32)> {
 }
 
 /// What a port of a bridge has of its networks, after [`publish`]. `None`: its VLANs are none.
-pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<[tables::Network]>> {
+pub(in crate::link) fn compile(router: &Router, link: &Link) -> Option<Box<tables::Networks>> {
     link.bridge_port.as_ref().filter(|port| port.settings.has(VLAN_TUNNEL))?;
     let networks = vlans(link).into_iter().filter_map(|(vlan, vni)| {
         let (tunnel, _) = router.tunnels.networks.published.get(&(link.index, vni))?;
         Some(tables::Network { vlan, vni, tunnel: *tunnel })
     });
-    Some(networks.collect())
+    Some(Box::new(networks.collect()))
 }
 
 /// Gives the packet path what is put before frames of each network of a link, as it is now.
