@@ -182,6 +182,20 @@ impl<'a> ViewMut<'a> {
     }
 }
 
+/// The label of an address in the policy table of RFC 6724 section 2.1.
+pub const fn policy_label(address: Ipv6Addr) -> u8 {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] => 4,
+        [0, 0, 0, 0, 0, 0, ..] => 3,
+        [0x2002, ..] => 2,
+        [0x2001, 0, ..] => 5,
+        [0xfc00..=0xfdff, ..] => 13,
+        [0xfec0..=0xfeff, ..] => 11,
+        [0x3ffe, ..] => 12,
+        _ => 1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,8 +1,10 @@
 //! The addresses that a link sends from.
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::Instance;
+use underpass_packet::ipv6::policy_label;
 
 use super::{Address, sends4, sends6};
 use crate::Router;
@@ -19,6 +21,18 @@ pub(crate) fn source4(router: &Router, link: u32) -> Option<Ipv4Addr> {
 pub(crate) fn source6(router: &Router, link: u32) -> Option<Ipv6Addr> {
     let first = || router.addresses.v6(link).first().and_then(ipv6);
     own_source6(router, link).or_else(|| common6(router, link)).or_else(first)
+}
+
+/// The same for what goes to this address, of several that the link has: RFC 6724 section 5, rules 6 and 8. Linux:
+/// `ipv6_dev_get_saddr`.
+pub(crate) fn source6_to(router: &Router, link: u32, to: Ipv6Addr) -> Option<Ipv6Addr> {
+    let own = router.addresses.v6(link).iter().filter(|address| sends6(address));
+    let own = own.filter_map(|address| Some((ipv6(address)?, u32::from(address.prefix_len))));
+    let best = own.min_by_key(|(address, len)| {
+        let common = (address.to_bits() ^ to.to_bits()).leading_zeros();
+        Reverse((policy_label(*address) == policy_label(to), common.min(*len)))
+    });
+    best.map(|(address, _)| address).or_else(|| source6(router, link))
 }
 
 /// The IPv4 address of a link's own that the router sends from by it.

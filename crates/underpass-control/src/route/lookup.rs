@@ -12,7 +12,7 @@ use super::info::{Hop, Info, InfoId, NextHops};
 use super::rule::{Flow, Ports, Rule};
 use super::table::{Family, Ids, Prefix, bits};
 use crate::Router;
-use crate::address::source::{source4, source6};
+use crate::address::source::{source4, source6_to};
 
 /// Those of the routes to a prefix that share its packets with one of them, itself included: of IPv6 all of its metric
 /// that spread, whether the router's own or the kernel's.
@@ -247,6 +247,13 @@ pub(super) fn source4_for(
 
 /// The address that the router sends from to a destination.
 pub(crate) fn source_for(router: &Router, flow: &Flow) -> Option<IpAddr> {
+    if let IpAddr::V4(destination) = flow.destination
+        && destination.is_multicast()
+        && flow.oif != 0
+    {
+        // Linux: `ip_route_output_key_hash_rcu`, which asks for no route.
+        return source4_for(router, flow.oif, None, libc::RT_SCOPE_LINK).map(IpAddr::V4);
+    }
     let found = look_up(router, flow).ok()?;
     let info = router.routes.infos.get(found.id)?;
     let hop = found_hop(router, &found);
@@ -271,6 +278,9 @@ fn left_vrf(router: &Router, flow: &Flow, hop: Option<&Hop>) -> Option<u32> {
     (leaves_by != Some(vrf)).then_some(vrf)
 }
 
+/// The scope of groups of a link: RFC 4291 section 2.7.
+const LINK_SCOPE: u8 = 2;
+
 /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
 pub(super) fn route_source6(router: &Router, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
     if info.source.is_some() {
@@ -279,12 +289,14 @@ pub(super) fn route_source6(router: &Router, info: &Info, oif: u32, destination:
     if info.kind == libc::RTN_LOCAL {
         return Some(destination.into());
     }
-    let on_link = destination.is_unicast_link_local() || destination.is_multicast();
+    // RFC 6724 section 5, rule 2: of the addresses of no smaller scope that of the smallest.
+    let of_link = |group: Ipv6Addr| group.is_multicast() && group.octets()[1] & 0x0f <= LINK_SCOPE;
+    let on_link = destination.is_unicast_link_local() || of_link(destination);
     let own = router.addresses.v6(oif).iter().map(|address| address.local);
     let link_local =
         |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     let near = own.clone().find(|address| on_link && link_local(address));
-    near.or_else(|| source6(router, oif).map(IpAddr::V6))
+    near.or_else(|| source6_to(router, oif, destination).map(IpAddr::V6))
 }
 
 /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.

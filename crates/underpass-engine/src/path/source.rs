@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use underpass_packet::ipv6::policy_label;
 use underpass_packet::{FromBytes, ipv4, ipv6};
 
 use crate::path::icmp_sum::{fill_checksum4, fill_checksum6};
@@ -196,21 +197,7 @@ fn source6_for(view: &View<'_>, link: &Link, to: Ipv6Addr) -> Option<Ipv6Addr> {
     });
     let best = several.min_by_key(|(address, len)| {
         let common = (address.to_bits() ^ to.to_bits()).leading_zeros();
-        Reverse((label(*address) == label(to), common.min(*len)))
+        Reverse((policy_label(*address) == policy_label(to), common.min(*len)))
     });
     best.map(|(address, _)| address).or_else(|| view.source6(link))
-}
-
-/// The label of an address in the policy table of RFC 6724 section 2.1.
-const fn label(address: Ipv6Addr) -> u8 {
-    match address.segments() {
-        [0, 0, 0, 0, 0, 0xffff, ..] => 4,
-        [0, 0, 0, 0, 0, 0, ..] => 3,
-        [0x2002, ..] => 2,
-        [0x2001, 0, ..] => 5,
-        [0xfc00..=0xfdff, ..] => 13,
-        [0xfec0..=0xfeff, ..] => 11,
-        [0x3ffe, ..] => 12,
-        _ => 1,
-    }
 }
