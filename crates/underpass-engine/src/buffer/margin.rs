@@ -218,14 +218,26 @@ impl Packet {
 
     /// Length of the longest of the packets that this one stands for, its own if it stands for itself.
     pub fn longest_part(&self) -> usize {
-        let Some(Offload { start, segment: Some(segment), .. }) = self.offload() else { return self.len() };
+        self.segmented().map_or(self.len(), |(headers, size)| self.len().min(headers + size))
+    }
+
+    /// How many packets it stands for.
+    pub fn parts(&self) -> u16 {
+        let parts = self.segmented().filter(|(_, size)| *size > 0);
+        let parts = parts.map_or(1, |(headers, size)| self.len().saturating_sub(headers).div_ceil(size));
+        parts.clamp(1, u16::MAX.into()) as u16
+    }
+
+    /// Of one that stands for several: the length of the headers of each, and how much of the payload follows at most.
+    fn segmented(&self) -> Option<(usize, usize)> {
+        let Some(Offload { start, segment: Some(segment), .. }) = self.offload() else { return None };
         let header = match segment.kind {
             SegmentKind::Udp => 8,
             SegmentKind::Tcp4 | SegmentKind::Tcp6 => {
                 self.bytes().get(start + 12).map_or(0, |offset| usize::from(offset >> 4) * 4)
             }
         };
-        self.len().min(start + header + usize::from(segment.size))
+        Some((start + header, segment.size.into()))
     }
 
     /// Whether it, or each of the packets that it stands for, has at most `len` bytes.

@@ -239,7 +239,7 @@ fn encap_fast<A: Family>(
     let next_hop = view.next_hop(template.next_hop)?;
     let mac = addresses(next_hop, outer_len)?;
     let total = u16::try_from(outer_len).ok()?;
-    let unfinished = packet.has_offload() && template.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
+    let unfinished = packet.has_offload() && template.has(UDP_SUM | GRE_SUM | REMOTE_SUM | SEQUENCE);
     let fits = len <= template.mtu as usize && header <= packet.headroom();
     if template.has(CLOSED | SLOW_ONLY | ADDRESS | REMOTE_GRE_SUM)
         || unfinished
@@ -304,7 +304,7 @@ fn encap_fast<A: Family>(
         write_ipv4(outer, *outer, template.sum.into(), own);
     }
     if template.gre > 0 && template.has(GRE_SUM | SEQUENCE) {
-        fill_gre(bytes, tunnel, usize::from(template.gre), None);
+        fill_gre(bytes, tunnel, (template.gre.into(), 1), None);
     }
     if template.udp > 0 {
         let ends = (tunnel.config.sends_from(), tunnel.config.remote);
@@ -448,9 +448,10 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     }
     let (heir, counted) = heir_and_bytes(meta, tunnel, heir);
     let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
-    path.identification = path.identification.wrapping_add(1);
-    let written =
-        push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), path.identification);
+    let identification = path.identification.wrapping_add(1);
+    // Each of the packets that it stands for has its own.
+    path.identification = path.identification.wrapping_add(meta.packet.parts());
+    let written = push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), identification);
     if tunnel.sequence.has_failed()
         && let Ok((outer, _)) = written
         && comes_through(view, (&meta.packet, outer + at), (id, tunnel, inside), remote)

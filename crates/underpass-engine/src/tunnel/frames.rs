@@ -305,7 +305,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
             write_ipv4(outer, *prepared, u32::from(template.sum) + sum, own);
         }
         if template.gre > 0 && template.has(GRE_SUM | SEQUENCE) {
-            fill_gre(bytes, tunnel, usize::from(template.gre), None);
+            fill_gre(bytes, tunnel, (template.gre.into(), 1), None);
         }
         if template.udp > 0 {
             fill_udp(bytes, template, ends, port, None);

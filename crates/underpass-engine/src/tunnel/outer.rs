@@ -129,14 +129,14 @@ pub(crate) fn push_outer(
         _ => return Err(DropReason::TunnelRemote),
     }
     // From the inside out, as checksums outside cover those inside.
-    let unfinished = packet.offload();
+    let (unfinished, parts) = (packet.offload(), packet.parts());
     let mut sequence = None;
     if template.gre > 0 {
         let at = usize::from(template.gre) + gap;
         sequence = if gap > 0 && unfinished.is_none() {
-            fill_sequence(packet.bytes_mut(), tunnel, at)
+            fill_sequence(packet.bytes_mut(), tunnel, at, parts)
         } else {
-            fill_gre(packet.bytes_mut(), tunnel, at, unfinished)
+            fill_gre(packet.bytes_mut(), tunnel, (at, parts), unfinished)
         };
     }
     if template.udp > 0 {
@@ -195,15 +195,16 @@ fn sum_of(bytes: &[u8], at: usize, unfinished: Option<Offload>) -> Sum {
     Sum::new().add_bytes(before).add_u16(!u16::from_be_bytes(*pseudo))
 }
 
-/// Fills in sequence number and checksum of the GRE header at `at`. The number, if it has one.
+/// Fills in sequence number and checksum of the GRE header at `at` of a packet that is cut into so many `parts`. The number, if it
+/// has one.
 #[inline(always)]
 pub(crate) fn fill_gre(
     bytes: &mut [u8],
     tunnel: &StoredTunnel,
-    at: usize,
+    (at, parts): (usize, u16),
     unfinished: Option<Offload>,
 ) -> Option<u32> {
-    let sequence = fill_sequence(bytes, tunnel, at);
+    let sequence = fill_sequence(bytes, tunnel, at, parts);
     if tunnel.config.transmit.checksum {
         let checksum = sum_of(bytes, at, unfinished).checksum();
         let at = at + usize::from(gre::CHECKSUM_OFFSET);
@@ -214,11 +215,11 @@ pub(crate) fn fill_gre(
     sequence
 }
 
-/// Fills in the sequence number alone.
+/// Fills in the sequence number alone, which is that of the first part.
 #[inline(always)]
-fn fill_sequence(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize) -> Option<u32> {
+fn fill_sequence(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize, parts: u16) -> Option<u32> {
     let fields = tunnel.config.transmit;
-    let sequence = fields.sequence.then(|| tunnel.sequence.next.fetch_add(1, Relaxed));
+    let sequence = fields.sequence.then(|| tunnel.sequence.next.fetch_add(parts.into(), Relaxed));
     if let Some(sequence) = sequence {
         let place = at + 4 + 4 * (usize::from(fields.checksum) + usize::from(fields.key.is_some()));
         if let Some(place) = bytes.get_mut(place..place + 4) {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
-use underpass_engine::buffer::{HEADROOM, Offload, PortId};
+use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
     Action, Behaviour, Behind, FouPayload, FouPort, Geneve, GreFields, Link, LinkId, LookupId, NextHop,
@@ -329,6 +329,15 @@ impl Pair {
 
     /// Sends a UDP packet whose checksum is left unfinished: the outer packet, and what is left of it.
     pub fn send_unfinished(&mut self, packet: &[u8]) -> (Vec<u8>, Option<(usize, usize)>) {
+        self.send_segments(packet, None)
+    }
+
+    /// The same of one that may stand for several.
+    pub fn send_segments(
+        &mut self,
+        packet: &[u8],
+        segment: Option<Segment>,
+    ) -> (Vec<u8>, Option<(usize, usize)>) {
         let mut frame = frame(ethernet::IPV4, packet);
         let view = ipv4::View::parse(packet).unwrap();
         let (source, destination) = (view.header.source().octets(), view.header.destination().octets());
@@ -336,7 +345,7 @@ impl Pair {
         frame[14 + 26..14 + 28].copy_from_slice(&pseudo.fold().to_be_bytes());
         let mut packet = self.near.worker.pool().take().unwrap();
         packet.set(HEADROOM, &frame).unwrap();
-        packet.set_offload(Offload { start: 34, field: 6, segment: None });
+        packet.set_offload(Offload { start: 34, field: 6, segment });
         let mut burst = Burst::new();
         burst.push(packet);
         self.near.worker.process(PortId(0), &mut burst, 0, None);

@@ -6,7 +6,7 @@ use super::lab::{Lab, Watcher, frame, ip4, udp, v6};
 use super::pair;
 use super::pair::{Pair, every, inner4, inner6, outer4};
 use super::tunnel_lookup::fou;
-use underpass_engine::buffer::{HEADROOM, Offload, PortId};
+use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment, SegmentKind};
 use underpass_engine::counters::Direction;
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
@@ -280,6 +280,30 @@ fn what_is_too_long_uses_up_no_number() {
             assert_eq!(wire[14 + at..14 + at + 4], number.to_be_bytes(), "{kind:?}");
         }
         pair.assert_accounted();
+    }
+}
+
+/// A packet that stands for several uses up a number for each: they are cut behind the tunnel.
+#[test]
+fn each_part_has_a_number() {
+    for (kind, at) in [(TunnelKind::Gre, 24), (TunnelKind::Gretap, 24), (TunnelKind::Ip6gre, 44)] {
+        for checksum in [false, true] {
+            let fields = GreFields { sequence: true, checksum, key: None };
+            let mut pair = Pair::of(kind, |tunnel| tunnel.transmit = fields);
+            let at = at + 4 * usize::from(checksum);
+            let mut number_of = |packet: &[u8], size: Option<u16>| {
+                let segment = size.map(|size| Segment { size, kind: SegmentKind::Udp });
+                let (wire, _) = pair.send_segments(packet, segment);
+                u32::from_be_bytes(*wire[at..].first_chunk().unwrap())
+            };
+            // 600 bytes behind the headers.
+            let packet = inner4(600);
+            assert_eq!(number_of(&packet, Some(200)), 0, "{kind:?}");
+            assert_eq!(number_of(&packet, Some(250)), 3, "{kind:?}");
+            assert_eq!(number_of(&packet, None), 6, "{kind:?}");
+            assert_eq!(number_of(&packet, None), 7, "{kind:?}");
+            pair.assert_accounted();
+        }
     }
 }
 

@@ -417,6 +417,7 @@ fn tunnels_over_a_narrow_path() {
             ("sit", "gue", "encap gue encap-sport auto encap-dport 5555", ENDS, 32, &[Family::Six]),
             ("ip6tnl", "", "mode any", "local fd00::ME remote fd00::YOU", 48, &[Family::Four, Family::Six]),
             ("ip6gre", "", "key 3 csum", "local fd00::ME remote fd00::YOU", 60, &[Family::Four, Family::Six]),
+            ("gre", "", "seq", ENDS, 28, KINDS[1].3),
         ] {
             let what = format!("{kind} with {other:?}");
             pair.connect(kind, options, port, ends);
