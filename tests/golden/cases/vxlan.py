@@ -275,6 +275,17 @@ Case(
     [(label, "p0", ether(p)) for label, p in [("outside", ip4(IN4) / udp()), ("to the device's own end", ip4("10.11.0.9") / udp())]],
 )
 
+# A device without an address of its own sends from that of the way to each end.
+ENDS_WITHOUT = {False: ("remote 198.51.100.2", "192.0.2.2", "192.0.2.1"), True: ("remote 2001:db8:2::2", "2001:db8:1::2", "2001:db8:22::1")}
+for suffix, wide in BOTH:
+    remote, elsewhere, _ = ENDS_WITHOUT[wide]
+    Case(
+        f"tunnel/vxlan/fdb{suffix}-no-local",
+        f"Over IPv{suffix} without an address: a station behind an end that another link leads to.",
+        device(wide, ends=remote, after=[f"bridge fdb add {FAR_MAC} dev tun1 dst {elsewhere}"] + BY_OTHER_LINKS[1:]),
+        put_in([("by another link", ip4(IN4) / udp()), ("to the device's own end", ip4("10.11.0.9") / udp())]),
+    )
+
 # ---------------------------------------------------------------------------- VXLANs as ports of bridges
 
 HOST_MAC, THERE_MAC = "02:00:00:00:03:01", "02:00:00:00:03:02"
@@ -327,6 +338,27 @@ for suffix, wide in BOTH:
             ]
         ),
         remembers=True,
+    )
+    remote, _, source = ENDS_WITHOUT[wide]
+    far, family = ("2001:db8:77::1", "ip -6") if wide else ("203.0.114.1", "ip")
+    Case(
+        f"tunnel/vxlan/bridged{suffix}-no-local",
+        f"Frames between bridges over IPv{suffix} by a device without an address: a route gives one for one of its ends.",
+        bridged(
+            wide,
+            ends=remote,
+            after=[
+                f"{family} addr add {source}/{64 if wide else 32} dev p1{' nodad' if wide else ''}",
+                f"{family} route add {far} via {remote.split()[1]} dev p1 src {source}",
+                f"bridge fdb add {THERE_MAC} dev tun1 dst {far}",
+                f"bridge fdb add 02:00:00:00:03:04 dev tun1 {remote.replace('remote', 'dst')}",
+            ],
+        ),
+        [
+            ("by the route", *local(here / udp())),
+            ("to the device's own end", *local(here / udp(), dst="02:00:00:00:03:04")),
+            ("unknown", *local(here / udp(), dst="02:00:00:00:03:05")),
+        ],
     )
     marked = IP(src="10.5.0.1", dst="10.5.0.2", ttl=9, tos=0xB9, id=0x4321) / udp()
     Case(

@@ -99,6 +99,17 @@ pub(crate) fn leaf_at(view: &View<'_>, packet: &[u8], id: LookupId, address: IpA
     Selectors::read(packet, address, 0)?.find(view, id, address).ok()?
 }
 
+/// What a packet of this router's own with this protocol inside leads to, of which nothing else is said yet.
+pub(crate) fn own_at(view: &View<'_>, protocol: u8, id: LookupId, address: IpAddr) -> Option<ActionId> {
+    let source = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let said =
+        Selectors { source, destination: address, protocol, ports: None, tos: 0, flow_label: 0, mark: 0 };
+    said.find(view, id, address).ok()?
+}
+
 /// What a message of this router's own leads to, were it looked up by `address`.
 pub(crate) fn message_at(view: &View<'_>, message: &[u8], id: LookupId, address: IpAddr) -> Option<ActionId> {
     let mut selectors = Selectors::read(message, address, 0)?;

@@ -8,7 +8,7 @@ use crate::drops::DropReason;
 use crate::tables::{
     ActionId, Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, InnerProtocol,
     LABEL, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, SLOW_ONLY, StoredNextHop,
-    StoredTunnel, TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM,
+    StoredTunnel, TEMPLATE, TOS, TTL, TunnelId, TunnelRole, UDP_SUM, Via,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
@@ -17,7 +17,7 @@ use crate::tunnel::entropy::{flow_label, source_port};
 use crate::tunnel::inside::{Inside, lacks_header};
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{FIXED6, Inner, copy_template, fill_gre, fill_udp, write_ipv4};
-use crate::tunnel::outer_address::is_from_remote;
+use crate::tunnel::outer_address::{is_from_remote, source_of};
 use crate::tunnel::recent_ends::{RecentEnd, RecentEnds};
 use crate::tunnel::stations::end_of;
 use crate::worker::family::Family;
@@ -110,6 +110,16 @@ impl<'a, A: Family> FrameRun<'a, A> {
         let own = A::of_address(self.tunnel.config.remote);
         let sum = if A::IPV6 { 0 } else { half(low(end)) + own.map_or(0, |own| half(!low(own))) };
         let leaf = self.fib?.lookup(end, view.guard)?;
+        // Of a device without an address of its own each end is reached from that of the way there.
+        if self.tunnel.kind.is_vxlan() && self.tunnel.config.local.is_unspecified() {
+            let via = Via {
+                address: end.address(),
+                lookup: self.tunnel.config.behind.as_ref()?.lookup,
+                resolved: None,
+            };
+            let source = source_of(view, self.tunnel, &via, &[]);
+            (source == self.tunnel.config.sends_from()).then_some(())?;
+        }
         // With a locked MTU outer packets may be fragmented, which is the slow path's; what is remembered is not checked again.
         (!next_hop(view, Some(leaf))?.locked).then_some(RecentEnd { end, leaf: ActionId(leaf), sum })
     }

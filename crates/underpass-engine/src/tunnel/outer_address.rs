@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_packet::{FromBytes, ipv4, ipv6};
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
-use crate::path::rules::{has_address6, leaf_at};
+use crate::path::rules::{has_address6, leaf_at, own_at};
 use crate::path::source::leaving4;
 use crate::tables::{StoredTunnel, TunnelKind, TunnelRole, Via};
 use crate::worker::view::{View, egress_of};
@@ -80,11 +80,16 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
 pub(super) fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
     let chosen = tunnel.config.sends_from();
     let asks = !tunnel.kind.is_over_ipv6() || tunnel.kind.is_network();
-    if !chosen.is_unspecified() || !asks {
+    // That of the way to the device's own end is none of the ways to others.
+    let other = tunnel.config.local.is_unspecified() && via.address != tunnel.config.remote;
+    let unknown = chosen.is_unspecified() || other && tunnel.kind.is_vxlan();
+    if !unknown || !asks {
         return chosen;
     }
     let route = match via.resolved {
         Some(_) => None,
+        // What is inside is no packet that a rule could look at.
+        None if tunnel.kind.is_network() => own_at(view, protocol::UDP, via.lookup, via.address),
         None => leaf_at(view, packet, via.lookup, via.address),
     };
     let action = route.and_then(|id| view.tables.action(id, view.guard));
