@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, newer, answers, refusals, edges, mpls, tunnels, bareudp, tunnel_key, fallback, vlan, vlan_vrf, bridge, stp, neighbours, suppress, vxlan, vxlan_via, geneve, external,
+"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, newer, answers, refusals, edges, mpls, tunnels, bareudp, tunnel_key, fallback, vlan, vlan_vrf, bridge, stp, neighbours, suppress, vxlan, vxlan_via, groups, geneve, external,
 vlan_tunnel).
 
     UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers

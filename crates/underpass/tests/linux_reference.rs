@@ -255,9 +255,22 @@ fn bareudp_as_in_linux() {
 /// of that for large segments.
 #[test]
 fn vxlan_as_in_linux() {
+    vxlan_as_recorded("vxlan");
+}
+
+/// Devices whose other end is a group: what needs a link, changes of the group, what is shown.
+#[test]
+fn groups_as_in_linux() {
+    vxlan_as_recorded("groups");
+}
+
+fn vxlan_as_recorded(name: &str) {
     let daemon = two_ports();
-    answers_of(&|line| daemon.exec(line), "vxlan", |line| {
-        without_chance(line).replace("tso_max_size 524280", "tso_max_size 65536")
+    daemon.succeeds("sysctl -qw net.core.fb_tunnels_only_for_init_net=2");
+    answers_of(&|line| daemon.exec(line), name, |line| {
+        without_chance(line)
+            .replace("tso_max_size 524280", "tso_max_size 65536")
+            .replace("\"tso_max_size\":524280", "\"tso_max_size\":65536")
     });
 }
 

@@ -41,6 +41,7 @@ from . import (  # noqa: F401
     tunnel_qos,
     vlan,
     vxlan,
+    vxlan_group,
 )
 from .frames import CASES
 

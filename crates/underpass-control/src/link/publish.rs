@@ -105,6 +105,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         own6: own6(router, link.index),
         anycast6: anycast6(router, link.index),
         several: several(router, link.index),
+        groups: router.tunnels.groups.by(link.index),
         host,
         shared,
         kernel: router.kernel_port(link.index),

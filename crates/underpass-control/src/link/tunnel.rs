@@ -4,6 +4,7 @@
 pub(crate) mod compile;
 pub(crate) mod fallback;
 pub(crate) mod geneve;
+mod groups;
 mod ioctl;
 mod measure;
 mod overlay;
@@ -355,6 +356,8 @@ pub(crate) struct Tunnels {
     /// Of each of them, and each of its networks by number, where frames go of whose station nothing is known, with the flags of
     /// the entry.
     pub(super) others: BTreeMap<(u32, u16), Vec<(IpAddr, u8)>>,
+    /// The groups that they are in.
+    pub(crate) groups: groups::Groups,
     /// The networks of external VXLANs.
     pub(super) networks: vxlan::networks::Networks,
     /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].

@@ -120,10 +120,11 @@ pub(crate) fn unusual(view: &View<'_>, meta: &mut PacketMeta, link: &Link) -> Ve
     if source.is_multicast() || source.is_broadcast() || no_host(source) {
         return Verdict::drop(DropReason::SourceInvalid);
     }
-    // 224.0.0/24 never leaves its link; no other group is forwarded.
+    // 224.0.0/24 never leaves its link; no other group is forwarded, and tunnels are in some.
     if destination.is_multicast() {
         return match destination.octets() {
             [224, 0, 0, _] => Verdict::Deliver,
+            _ if link.groups.contains(&destination.into()) => Verdict::Deliver,
             _ => Verdict::drop(DropReason::DestinationInvalid),
         };
     }

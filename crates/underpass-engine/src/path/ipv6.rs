@@ -164,7 +164,8 @@ fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
         let of_link = destination.octets()[1] & 0x0f == LINK_SCOPE;
-        let verdict = if of_link || GROUPS.contains(&destination) {
+        let joined = link.groups.contains(&destination.into());
+        let verdict = if of_link || joined || GROUPS.contains(&destination) {
             Verdict::Deliver
         } else {
             Verdict::drop(DropReason::DestinationInvalid)

@@ -68,6 +68,8 @@ pub struct Link {
     pub anycast6: Box<[Ipv6Addr]>,
     /// Where it has several of a family to send from: these, each with the length of its prefix.
     pub several: Box<[(IpAddr, u8)]>,
+    /// The groups that tunnels receive by it, but for those that all nodes are in.
+    pub groups: Box<[IpAddr]>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.

@@ -94,6 +94,8 @@ pub struct Vxlan {
     pub vni: u32,
     /// Whether datagrams over IPv6 without a checksum are taken: `udp6zerocsumrx`, RFC 6935.
     pub takes_unsummed: bool,
+    /// TTL or hop limit of what goes to groups, where it is another.
+    pub ttl_to_groups: Option<u8>,
 }
 
 /// What makes a tunnel one of Geneve: RFC 8926. It is found by these, its port and its remote address.

@@ -91,6 +91,11 @@ pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
     }
     let class = Class::of(tunnel)?;
     let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
+    if class == Class::Both && tunnel.kind.has_gre() && tunnel.remote.is_multicast() {
+        // Of a group each sender is an end. Linux: `ip_tunnel_lookup`, `ip6gre_tunnel_lookup`.
+        let group = TunnelMatch { local: bits(tunnel.remote), remote: 0, key };
+        return Some((Class::Local, normal(tunnel.kind, group)));
+    }
     let tunnel_match = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
     Some((class, class.seen(normal(tunnel.kind, tunnel_match))))
 }

@@ -304,7 +304,7 @@ fn restore(meta: &mut PacketMeta, whole: usize) {
 }
 
 /// RFC 1112 section 4.
-const ALL_NODES: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+const ALL_NODES: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
 
 /// Takes what is inside a packet for a broadcast address, or for a group, out of the tunnel that it is for. Linux:
 /// `tunnel4_rcv` and `gre_rcv`, and `__udp4_lib_mcast_deliver`, which leaves what a port of foo-over-UDP would go on with.
@@ -317,8 +317,8 @@ pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
 ) -> Verdict {
     let ingress = ingress_of(view, meta);
     let Some(Ok(mut outer)) = Outer::read(meta.packet.bytes()) else { return Verdict::Deliver };
-    // The router is in no other group.
-    if matches!(outer.destination, IpAddr::V4(group) if group.is_multicast() && group != ALL_NODES) {
+    let joined = |group| view.link(meta.ingress).is_some_and(|link| link.groups.contains(&group));
+    if outer.destination.is_multicast() && outer.destination != ALL_NODES && !joined(outer.destination) {
         return Verdict::Deliver;
     }
     let taken = match outer.protocol {

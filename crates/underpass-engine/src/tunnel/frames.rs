@@ -88,6 +88,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
     /// Where frames go that are for this end. `None`: the slow path decides.
     fn to_end(&self, view: &View<'a>, end: A) -> Option<To<'a, A>> {
         match A::of_address(self.tunnel.config.remote) {
+            // It has a TTL of its own.
+            Some(own) if own == end && end.address().is_multicast() => None,
             Some(own) if own == end => {
                 let next_hop = view.next_hop(self.template.next_hop)?;
                 (!next_hop.locked).then_some(To { end, next_hop, sum: 0 })

@@ -99,6 +99,8 @@ pub(crate) fn push_outer(
         first[3] = 1;
         bytes.get_mut(split..split + gap).ok_or(DropReason::NoHeadroom)?.copy_from_slice(&option);
     }
+    let ttl =
+        if template.has(TTL) { Some(inner.ttl.unwrap_or(DEFAULT_TTL)) } else { to_group(tunnel, remote) };
     match (source, remote) {
         (IpAddr::V4(source), IpAddr::V4(remote)) => {
             let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| DropReason::NoHeadroom)?;
@@ -106,9 +108,7 @@ pub(crate) fn push_outer(
             header.total_length = u16::try_from(total).map_err(|_| DropReason::LengthOverflow)?.into();
             header.identification = identification.into();
             header.tos = ecn_outside(if template.has(TOS) { inner.tos } else { template.tos }, inner.tos);
-            if template.has(TTL) {
-                header.ttl = inner.ttl.unwrap_or(DEFAULT_TTL);
-            }
+            header.ttl = ttl.unwrap_or(header.ttl);
             if template.has(FRAGMENT) && inner.dont_fragment {
                 header.flags_offset = ipv4::DONT_FRAGMENT.into();
             }
@@ -122,9 +122,7 @@ pub(crate) fn push_outer(
             let class = if template.has(TOS) { inner.tos } else { template.tos };
             let class = if template.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
             header.set_class_flow(class, label.unwrap_or_else(|| header.flow_label()));
-            if template.has(TTL) {
-                header.hop_limit = inner.ttl.unwrap_or(DEFAULT_TTL);
-            }
+            header.hop_limit = ttl.unwrap_or(header.hop_limit);
         }
         _ => return Err(DropReason::TunnelRemote),
     }
@@ -152,6 +150,11 @@ pub(crate) fn push_outer(
         packet.clear_offload();
     }
     Ok((len, sequence))
+}
+
+/// The TTL of what goes to a group, if it is another than to a single end.
+fn to_group(tunnel: &StoredTunnel, remote: IpAddr) -> Option<u8> {
+    tunnel.config.vxlan.filter(|_| remote.is_multicast())?.ttl_to_groups
 }
 
 /// Whether Geneve takes Don't Fragment over from a frame: as that of IPv4 has it, and of all IPv6. Linux: `geneve_xmit_skb`,

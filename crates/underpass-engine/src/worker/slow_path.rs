@@ -194,7 +194,10 @@ impl<const COUNT: bool> Path<COUNT> {
             },
             (Verdict::LookSlow(lookup), _) => look_slow(self, view, meta, lookup, trace),
             (Verdict::Unusual, Some(link)) if ipv6::is(&meta.packet) => {
-                unusual6(self, view, meta, link, trace)
+                match unusual6(self, view, meta, link, trace) {
+                    Verdict::Deliver if !link.groups.is_empty() => leave_for_all(self, view, meta, trace),
+                    verdict => verdict,
+                }
             }
             (Verdict::Unusual, Some(link)) => match ipv4::unusual(view, meta, link) {
                 Verdict::Deliver if view.tables.tunnels().receives() => {

@@ -57,7 +57,11 @@ pub fn device(lab: &mut Lab, kind: TunnelKind, number: usize) -> (LinkId, Tunnel
         copies_dscp: false,
         allows_local_remote: false,
         udp: None,
-        vxlan: kind.is_vxlan().then_some(Vxlan { vni: 0x0012_3456, takes_unsummed: true }),
+        vxlan: kind.is_vxlan().then_some(Vxlan {
+            vni: 0x0012_3456,
+            takes_unsummed: true,
+            ttl_to_groups: None,
+        }),
         behind: has_ends(kind).then(|| behind(remote, lab.lookup)),
         geneve: kind.is_geneve().then_some(Geneve { vni: 0x0012_3456, takes_unsummed: true }),
         sixrd: None,

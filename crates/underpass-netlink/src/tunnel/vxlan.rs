@@ -83,6 +83,9 @@ const POLICY: [Type; ATTRIBUTES] = policy(&[
 
 type Data<'a> = Attributes<'a, ATTRIBUTES>;
 
+/// The scope of groups that do not leave their link: RFC 4291 section 2.7.
+const LINK_SCOPE: u8 = 2;
+
 /// `VXLAN_N_VID`: there are so many networks.
 const NETWORKS: u32 = 1 << 24;
 
@@ -152,7 +155,7 @@ impl Vxlan {
 /// Reads `IFLA_INFO_DATA` of a device that is to be made. Linux: `vxlan_validate`, `vxlan_nl2conf`.
 ///
 /// # Errors
-/// Those of Linux; `EOPNOTSUPP` for what the router does not have: groups, group policies, other protocols inside,
+/// Those of Linux; `EOPNOTSUPP` for what the router does not have: group policies, other protocols inside,
 /// remote checksums, ARP proxies and the like.
 pub fn create(data: Option<&Attribute<'_>>) -> Result<Tunnel, RequestError> {
     let missing = "Required attributes not provided to perform the operation";
@@ -205,8 +208,8 @@ fn read(old: &Tunnel, data: &Attribute<'_>, changes: bool) -> Result<Tunnel, Req
     };
     fixed(COLLECT_METADATA, "vxlan: cannot change COLLECT_METADATA flag")?;
     tunnel.external |= data.get(COLLECT_METADATA).is_some_and(|external| external.u8() != 0);
-    addresses(&mut tunnel, &data, changes)?;
     tunnel.link = data.get(LINK).map_or(tunnel.link, |link| link.u32());
+    addresses(&mut tunnel, &data, changes)?;
     tunnel.tos = data.get(TOS).map_or(tunnel.tos, |tos| tos.u8());
     tunnel.ttl = data.get(TTL).map_or(tunnel.ttl, |ttl| ttl.u8());
     fixed(TTL_INHERIT, "vxlan: cannot change TTL_INHERIT flag")?;
@@ -312,18 +315,26 @@ fn addresses(tunnel: &mut Tunnel, data: &Data<'_>, changes: bool) -> Result<(), 
     if tunnel.local.is_multicast() {
         return Err(RequestError::new(EINVAL, "Local address cannot be multicast"));
     }
-    if tunnel.remote.is_multicast() {
-        let text = "a group of a VXLAN is not supported by this router";
-        return Err(RequestError::new(EOPNOTSUPP, text));
-    }
     let near = |address: IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+    // A group of the link goes with all addresses.
+    let fits = match tunnel.remote {
+        IpAddr::V6(group) if group.is_multicast() && group.octets()[1] & 0x0f == LINK_SCOPE => true,
+        remote => remote.is_unspecified() || near(tunnel.local) == near(remote),
+    };
     // To an external one Linux asks no more of its ends.
-    if !tunnel.external && !tunnel.remote.is_unspecified() && near(tunnel.local) != near(tunnel.remote) {
+    if !tunnel.external && !fits {
         return Err(RequestError::new(EINVAL, "Invalid combination of local and remote address scopes"));
     }
     if !tunnel.external && near(tunnel.local) && tunnel.link == 0 {
         let text = "Local interface required for link-local local/remote addresses";
         return Err(RequestError::new(EINVAL, text));
+    }
+    if tunnel.remote.is_multicast() && tunnel.link == 0 {
+        return Err(RequestError::new(EINVAL, "Local interface required for multicast remote group"));
+    }
+    if tunnel.remote.is_multicast() && tunnel.external {
+        let text = "a group of an external VXLAN is not supported by this router";
+        return Err(RequestError::new(EOPNOTSUPP, text));
     }
     if near(tunnel.local) || near(tunnel.remote) {
         let text = "link-local ends of a VXLAN are not supported by this router";

@@ -195,8 +195,11 @@ pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via
         let lookup = underlay_lookup(router, parameters.link);
         return (via_now(router, address, lookup), None);
     }
-    let is_port =
-        |router: &Router, link: u32| router.links.get(link).is_some_and(|link| link.port().is_some());
+    // Of what is above links, VLAN devices and bridges, tables say where a single end is; of a group there is nothing to say.
+    let is_port = |router: &Router, link: u32| {
+        let sink = |link: &Link| link.sink.filter(|_| address.is_multicast());
+        router.links.get(link).is_some_and(|link| link.port().or(sink(link)).is_some())
+    };
     // Groups are on the link. So is what IPv4 has no route to by it, if it is in no VRF. Linux:
     // `ip_route_output_key_hash_rcu`.
     let on_link = |router: &Router| {

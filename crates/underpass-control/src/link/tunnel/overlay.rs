@@ -19,7 +19,9 @@ pub(super) fn vxlan_udp(vxlan: &Vxlan, six: bool) -> TunnelUdp {
 /// What makes a tunnel a VXLAN, if it is one.
 pub(super) fn vxlan(parameters: &tunnel::Tunnel) -> Option<tables::Vxlan> {
     let vxlan = parameters.vxlan?;
-    Some(tables::Vxlan { vni: vxlan.vni, takes_unsummed: vxlan.takes_unsummed6 })
+    // Linux: `vxlan_xmit_one`.
+    let ttl_to_groups = (parameters.ttl == 0 && !vxlan.ttl_inherit).then_some(1);
+    Some(tables::Vxlan { vni: vxlan.vni, takes_unsummed: vxlan.takes_unsummed6, ttl_to_groups })
 }
 
 /// What makes outer packets UDP datagrams. Linux: `geneve_xmit_skb`, which has flows distinguished by all source ports.

@@ -8,7 +8,7 @@ use underpass_netlink::tunnel::{self, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_IGN
 
 use super::compile::{compile_tunnel, underlay};
 use super::vxlan::networks;
-use super::{Published, Socket, Tunnel, srv6l2, vxlan};
+use super::{Published, Socket, Tunnel, groups, srv6l2, vxlan};
 use crate::Router;
 use crate::route::compile::recompile_routes_by;
 use crate::route::next_hop::release_next_hop;
@@ -108,6 +108,7 @@ pub(crate) fn publish_tunnel(router: &mut Router, index: u32) {
     }
     networks::publish(router, index);
     open_ports(router, index);
+    groups::follow(router, index);
 }
 
 /// Opens the ports of a `bareudp`, a VXLAN or a Geneve device that is up, or closes those of one that is not.
@@ -159,6 +160,7 @@ pub(crate) fn unpublish_tunnel(router: &mut Router, index: u32) {
     if let Some(held) = published.next_hop {
         release_next_hop(router, held);
     }
+    groups::follow(router, index);
 }
 
 /// Publishes the tunnels that are for a remote address inside a prefix: a route has changed.

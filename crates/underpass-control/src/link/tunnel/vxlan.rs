@@ -156,7 +156,8 @@ pub(super) fn words(names: &mut Save<'_>, words: &mut Words, parameters: &tunnel
         false => words.pair("id", vni),
     };
     words.some("local", (!local.is_unspecified()).then_some(local));
-    words.some("remote", (!remote.is_unspecified()).then_some(remote));
+    let end = if remote.is_multicast() { "group" } else { "remote" };
+    words.some(end, (!remote.is_unspecified()).then_some(remote));
     words.some("dev", (*link != 0).then(|| names.name(*link)));
     words.pair("dstport", port);
     words.some("srcport", (*last != 0).then_some(format_args!("{first} {last}")));
