@@ -21,6 +21,7 @@ use crate::link::encode::in_own_vrf;
 use crate::link::mirror::change_mirrored_link;
 use crate::link::publish::{is_only_one, publish_link};
 use crate::link::tunnel::fallback::{named, use_kind};
+use crate::link::vlan::compile::is_promiscuous;
 use crate::live::{DUMMY, Hooked, RTPROT_RA, VlanDevice};
 use crate::neighbour::LIMIT;
 use crate::route::change::{ids_at, take_route};
@@ -131,6 +132,12 @@ impl Router {
         self.links.iter().any(|other| other.vlan.as_ref().is_some_and(|vlan| vlan.lower == link))
     }
 
+    /// Whether a link takes frames for all stations: as a port of a bridge, or for what is above it.
+    pub fn takes_all_stations(&self, link: u32) -> bool {
+        let link = self.links.get(link);
+        link.is_some_and(|link| link.bridge_port.is_some() || is_promiscuous(self, link))
+    }
+
     /// The kernel's VLAN devices.
     pub fn vlan_devices(&self) -> impl Iterator<Item = VlanDevice> + '_ {
         self.live.iter().flat_map(|live| live.host.vlans.values().copied())
@@ -169,7 +176,7 @@ impl Router {
 
     /// Changes with every change of what [`Router::local_addresses`] gives.
     pub fn local_generation(&self) -> u64 {
-        self.addresses.locals
+        self.addresses.locals + self.tunnels.groups.changes
     }
 
     /// The addresses that are the host's own in a VRF, and the broadcast addresses of its subnets. Of those
@@ -186,6 +193,8 @@ impl Router {
                 locals.insert((domain, subnet.broadcast().into()));
             }
         }
+        // What tunnels receive in their groups is claimed, as what they receive at addresses is.
+        locals.extend(self.groups().into_iter().map(|(link, group)| (self.domain_of(link), group)));
         locals
     }
 

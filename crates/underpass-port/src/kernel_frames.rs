@@ -3,8 +3,8 @@
 //!
 //! The kernel keeps what is neither IPv4 nor IPv6 nor, where labels are taken, MPLS behind an Ethernet header with no
 //! tag but for a priority; group addresses of either layer, router and neighbour discovery, and local addresses of the
-//! device's domain, but for what a tunnel or a port of foo-over-UDP claims there ([`Claim`]). All else is for a
-//! worker. A frame of a VLAN that the kernel has no device for is for both: the worker counts it, and the kernel hands
+//! device's domain, but for what a tunnel or a port of foo-over-UDP claims there ([`Claim`]), and in groups that a tunnel is in. All
+//! else is for a worker. A frame of a VLAN that the kernel has no device for is for both: the worker counts it, and the kernel hands
 //! it to whoever it knows behind the device, in another namespace too.
 //!
 //! Where filters look at what comes in, a worker gets all frames of the device. Those that pass the filters and are the
@@ -28,7 +28,7 @@ pub use claim::Claim;
 pub(crate) use claim::{ERRORS4, INFORMATION6, QUOTED};
 pub(crate) use maps::{ALL, LABELS, Maps};
 use rules::Rules;
-pub(crate) use rules::{ND, NEVER_FORWARDED, VLAN_ID};
+pub(crate) use rules::{GROUPS4, GROUPS6, ND, VLAN_ID};
 
 /// What is known of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -149,8 +149,8 @@ impl KernelFrames {
         self.on_maps(|maps| maps.devices.remove(&ifindex.to_ne_bytes()))
     }
 
-    /// The kernel keeps what is for this address of the domain: one of its own, or the broadcast address of
-    /// one of its subnets.
+    /// The kernel keeps what is for this address of the domain, but for claims: one of its own, the broadcast address of
+    /// one of its subnets, or a group that a tunnel is in.
     ///
     /// # Errors
     /// The kernel has no memory for it.

@@ -10,7 +10,7 @@ mod netlink;
 pub mod packet;
 pub mod pcap;
 pub mod pcapng;
-pub mod promiscuous;
+pub mod reception;
 pub mod return_path;
 mod sys;
 pub mod tun;

@@ -1,7 +1,7 @@
 //! VLAN devices: links above other links. Linux: `net/8021q`.
 
 pub(super) mod beside;
-pub(super) mod compile;
+pub(crate) mod compile;
 pub(super) mod device;
 
 use std::sync::Arc;

@@ -4,7 +4,6 @@ mod made_devices;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -18,7 +17,6 @@ use underpass_port::{
     fast::Taps,
     kernel_frames::KernelFrames,
     live::{AttachError, Device, LONGEST},
-    promiscuous::Promiscuous,
 };
 
 use super::{
@@ -27,6 +25,7 @@ use super::{
     fast::FastPrograms,
     filters::Watch,
     kernel_frames::KernelFramesUpdater,
+    reception::Receptions,
     return_paths::ReturnPaths,
     variables,
     worker::{Handle, Order},
@@ -79,8 +78,6 @@ struct Attached {
     device: Arc<Device>,
     port: PortId,
     mtu: u32,
-    /// Of a port of a bridge of the router's: that it takes frames for all stations, or why it does not.
-    promiscuous: Option<io::Result<Promiscuous>>,
 }
 
 /// The devices that are attached, and those that stand for the host.
@@ -110,6 +107,8 @@ pub struct Attachments {
     resting: BTreeMap<u32, PortId>,
     /// Devices that could not be attached, by interface index.
     failed: BTreeMap<u32, Failure>,
+    /// What the devices take for what is above them.
+    receptions: Receptions,
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
     return_paths: ReturnPaths,
     /// The program that carries packets in the kernel, or why there is none.
@@ -140,6 +139,7 @@ impl Attachments {
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
             failed: BTreeMap::new(),
+            receptions: Receptions::default(),
             return_paths: ReturnPaths::default(),
             fast: FastPrograms::default(),
             looked: Instant::now(),
@@ -267,7 +267,8 @@ impl Attachments {
             self.update_links(router, workers, watch, patience);
             self.update_slaves(router);
         }
-        self.update_promiscuous(router);
+        let names = self.attached.iter().map(|(index, attached)| (*index, attached.device.name()));
+        self.receptions.follow(router, names);
         // Attaching changes links.
         self.seen = Some(state(router));
     }
@@ -435,7 +436,7 @@ impl Attachments {
             worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize, opened.clone()));
         }
         self.opening.insert(index, opening);
-        self.attached.insert(index, Attached { device, port, mtu, promiscuous: None });
+        self.attached.insert(index, Attached { device, port, mtu });
         router.set_shared(index, shared);
         variables::read(router, index, name);
         Ok(())
@@ -494,21 +495,6 @@ impl Attachments {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         }
         self.sysctls.restore_all();
-    }
-
-    /// The ports of the router's bridges take frames for all stations.
-    fn update_promiscuous(&mut self, router: &Router) {
-        for (index, attached) in &mut self.attached {
-            let wanted = router.link(*index).is_some_and(|link| link.bridge_port.is_some());
-            if wanted == attached.promiscuous.is_some() {
-                continue;
-            }
-            attached.promiscuous = wanted.then(|| Promiscuous::new(*index));
-            if let Some(Err(error)) = &attached.promiscuous {
-                let name = attached.device.name();
-                tracing::warn!("{name}: {error}: its bridge gets nothing of what is for other stations");
-            }
-        }
     }
 
     /// Gives workers all frames of the devices at which filters or a bridge look at what comes in, and of no others.

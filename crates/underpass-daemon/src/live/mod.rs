@@ -25,6 +25,7 @@ mod persistence;
 mod port_poll;
 pub mod priority;
 mod queries;
+mod reception;
 mod report;
 mod return_paths;
 mod shadow;

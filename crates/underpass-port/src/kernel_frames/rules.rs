@@ -13,8 +13,10 @@ use super::{Claim, OfDevice, Vlan};
 /// ICMPv6 types of router and neighbour discovery, RFC 4861.
 pub(crate) const ND: RangeInclusive<u8> = 133..=137;
 
-/// IPv4 addresses whose first byte is at least this are multicast, reserved or broadcast.
-pub(crate) const NEVER_FORWARDED: u8 = 224;
+/// The first bytes of groups of IPv4; addresses behind these are reserved, or the broadcast address.
+pub(crate) const GROUPS4: RangeInclusive<u8> = 224..=239;
+/// The first byte of groups of IPv6.
+pub(crate) const GROUPS6: u8 = 0xff;
 
 /// The identifier in a tag's control information; 0 names no VLAN (IEEE 802.1Q).
 pub(crate) const VLAN_ID: u16 = 0x0fff;
@@ -72,18 +74,15 @@ impl Rules {
 
     /// Whether the kernel keeps a frame with no tag, or with a priority tag that is off.
     fn kernel_keeps(&self, device: OfDevice, station: [u8; 6], ethertype: u16, packet: &[u8]) -> bool {
-        if station[0] & 1 != 0 {
-            return true;
-        }
+        let to_stations = station[0] & 1 != 0;
         let (destination, claim): (IpAddr, _) = match ethertype {
             ethernet::IPV4 => match ipv4::Header::ref_from_prefix(packet) {
-                Ok((header, _)) if header.destination().octets()[0] < NEVER_FORWARDED => {
+                Ok((header, _)) if header.destination[0] <= *GROUPS4.end() => {
                     (header.destination().into(), Claim::on_ipv4(packet))
                 }
                 _ => return true,
             },
             ethernet::IPV6 => match ipv6::Header::ref_from_prefix(packet) {
-                Ok((header, _)) if header.destination().is_multicast() => return true,
                 Ok((header, rest)) => {
                     let discovery = header.next_header == protocol::ICMPV6
                         && rest.first().is_none_or(|kind| ND.contains(kind));
@@ -94,10 +93,14 @@ impl Rules {
                 }
                 Err(_) => return true,
             },
-            ethernet::MPLS => return !device.labels,
+            ethernet::MPLS => return to_stations || !device.labels,
             _ => return true,
         };
-        self.local.contains(&(device.domain, destination))
-            && !claim.is_some_and(|claim| self.claims.contains(&claim))
+        let local = self.local.contains(&(device.domain, destination));
+        let claimed = claim.is_some_and(|claim| self.claims.contains(&claim));
+        match destination.is_multicast() {
+            true => !(local && claimed),
+            false => to_stations || local && !claimed,
+        }
     }
 }

@@ -13,6 +13,9 @@ const XDP_DROP: i32 = 1;
 
 const LOCAL4: [u8; 4] = [10, 0, 0, 1];
 const LOCAL6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+/// Groups that a tunnel is in.
+const GROUP4: [u8; 4] = [239, 1, 2, 3];
+const GROUP6: [u8; 16] = [0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const LINK_LOCAL: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 fn keeps(kernel_frames: &KernelFrames, ifindex: u32, frame: &[u8]) -> bool {
@@ -30,6 +33,8 @@ fn kernel_frames() -> KernelFrames {
     kernel_frames.add_local(DOMAIN, LOCAL6.into()).unwrap();
     kernel_frames.add_local(DOMAIN, LINK_LOCAL.into()).unwrap();
     kernel_frames.add_local(0, [10, 0, 0, 2].into()).unwrap();
+    kernel_frames.add_local(DOMAIN, GROUP4.into()).unwrap();
+    kernel_frames.add_local(DOMAIN, GROUP6.into()).unwrap();
     kernel_frames.add_vlan(Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 }).unwrap();
     for claim in CLAIMS {
         kernel_frames.add_claim(claim).unwrap();
@@ -53,6 +58,17 @@ const CLAIMS: [Claim; 9] = [
 /// A packet of this protocol, with `PORT` where UDP has its destination port.
 fn outer4(protocol: u8) -> Vec<u8> {
     changed([ip4(LOCAL4), vec![0; 66]].concat(), &[(23, protocol), (36, 0x55), (37, 0x55)])
+}
+
+/// The same to a group, in a frame for it.
+fn to_group4(protocol: u8) -> Vec<u8> {
+    changed(outer4(protocol), &[(0, 1), (30, 239), (31, 1), (32, 2), (33, 3)])
+}
+
+fn to_group6(protocol: u8) -> Vec<u8> {
+    let mut frame = changed(outer6(protocol), &[(0, 0x33)]);
+    frame[38..54].copy_from_slice(&GROUP6);
+    frame
 }
 
 /// An ICMP error about a packet of this protocol to `PORT`.
@@ -182,6 +198,17 @@ fn what_the_kernel_keeps() {
         ("an error about GRE with a limit", error6(2, protocol::DESTINATION_OPTIONS), false),
         ("an error about UDP, which nobody claims", error6(2, protocol::UDP), true),
         ("an echo request", error6(128, protocol::GRE), true),
+        ("GRE to a group", to_group4(protocol::GRE), false),
+        ("foo-over-UDP to a group", to_group4(protocol::UDP), false),
+        ("the same behind a priority tag", tagged(to_group4(protocol::UDP), 0x8100, 0), false),
+        ("the same in a frame for the station", changed(to_group4(protocol::UDP), &[(0, 2)]), false),
+        ("foo-over-UDP to another group", changed(to_group4(protocol::UDP), &[(33, 4)]), true),
+        ("another port of a group", changed(to_group4(protocol::UDP), &[(37, 0x56)]), true),
+        ("TCP to a group", to_group4(protocol::TCP), true),
+        ("foo-over-UDP to a group", to_group6(protocol::UDP), false),
+        ("foo-over-UDP to another group", changed(to_group6(protocol::UDP), &[(53, 2)]), true),
+        ("neighbour discovery to a group", changed(to_group6(protocol::ICMPV6), &[(54, 135)]), true),
+        ("GRE to an address in a frame for a group", changed(outer4(protocol::GRE), &[(0, 1)]), true),
         ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),
     ];
     for (what, frame, kept) in &cases {
@@ -286,6 +313,8 @@ fn agree(kernel_frames: &KernelFrames) {
     ];
     let outer = prop_oneof![
         number().prop_map(outer4),
+        number().prop_map(to_group4),
+        number().prop_map(to_group6),
         (any::<u8>(), number()).prop_map(|(kind, of)| error4(kind, of)),
         (Just(3_u8), number()).prop_map(|(kind, of)| error4(kind, of)),
         number().prop_map(outer6),

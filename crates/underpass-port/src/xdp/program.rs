@@ -13,7 +13,7 @@ use underpass_packet::{ethernet, protocol};
 use super::assembler::{Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
 use super::bpf::{self, Map, ProgramKind};
 use crate::kernel_frames::{
-    ALL, ERRORS4, INFORMATION6, KernelFrames, LABELS, Maps, ND, NEVER_FORWARDED, QUOTED, VLAN_ID,
+    ALL, ERRORS4, GROUPS4, GROUPS6, INFORMATION6, KernelFrames, LABELS, Maps, ND, QUOTED, VLAN_ID,
 };
 
 /// Helpers, from include/uapi/linux/bpf.h.
@@ -83,6 +83,9 @@ const KEY_VLAN: i16 = -24;
 const FRAME: i16 = -142;
 /// What is known of the device.
 const FLAGS: i16 = -148;
+/// The first byte of the frame: whether it is for a group of stations.
+const STATION: i16 = -149;
+const TO_STATIONS: i32 = 1;
 
 /// Where the frame's bytes come from.
 struct Writer {
@@ -159,6 +162,8 @@ impl Writer {
     fn classify(&mut self, maps: &Maps, mark: i32) {
         let keep = self.keep;
         let (ip6, short) = (self.program.label(), self.program.label());
+        let (group4, foreign4) = (self.program.label(), self.program.label());
+        let (group6, foreign6) = (self.program.label(), self.program.label());
         let (labelled, taken) = (self.program.label(), self.program.label());
         let claimed = self.program.label();
         self.program.copy(R6, R1);
@@ -169,25 +174,37 @@ impl Writer {
         self.open();
         self.tag(maps, taken);
         self.reach(IP4_END, short);
-        self.group();
+        self.station();
         let program = &mut self.program;
         program.load(Size::Half, R2, R7, ETHERTYPE);
         program.jump_if(R2, When::Equal, in_machine_order(ethernet::IPV6), ip6);
         program.jump_if(R2, When::Equal, in_machine_order(ethernet::MPLS), labelled);
         program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::IPV4), keep);
         program.load(Size::Byte, R2, R7, IP4_DESTINATION);
-        program.jump_if(R2, When::Greater, i32::from(NEVER_FORWARDED) - 1, keep);
+        program.jump_if(R2, When::Greater, i32::from(*GROUPS4.end()), keep);
+        program.jump_if(R2, When::Greater, i32::from(*GROUPS4.start()) - 1, group4);
+        keep_to_stations(program, keep);
+        program.here(group4);
         program.store(Size::Word, R10, KEY_ADDRESS, R9);
         copy_words(program, IP4_DESTINATION, 1);
         look_up(program, &maps.local4, KEY_ADDRESS);
-        program.jump_if(R0, When::Equal, 0, taken);
+        program.jump_if(R0, When::Equal, 0, foreign4);
         self.claim4(claimed);
+
+        // The kernel keeps what is for a group that no tunnel is in.
+        let program = &mut self.program;
+        program.here(foreign4);
+        program.load(Size::Byte, R2, R7, IP4_DESTINATION);
+        program.jump_if(R2, When::Greater, i32::from(*GROUPS4.start()) - 1, keep);
+        program.jump(taken);
 
         self.program.here(ip6);
         self.reach(IP6_END, keep);
         let program = &mut self.program;
         program.load(Size::Byte, R2, R7, IP6_DESTINATION);
-        program.jump_if(R2, When::Equal, 0xff, keep);
+        program.jump_if(R2, When::Equal, i32::from(GROUPS6), group6);
+        keep_to_stations(program, keep);
+        program.here(group6);
         let not_icmp = program.label();
         program.load(Size::Byte, R2, R7, IP6_NEXT_HEADER);
         program.jump_if(R2, When::NotEqual, i32::from(underpass_packet::protocol::ICMPV6), not_icmp);
@@ -201,8 +218,14 @@ impl Writer {
         program.store(Size::Word, R10, KEY_ADDRESS, R9);
         copy_words(program, IP6_DESTINATION, 4);
         look_up(program, &maps.local6, KEY_ADDRESS);
-        program.jump_if(R0, When::Equal, 0, taken);
+        program.jump_if(R0, When::Equal, 0, foreign6);
         self.claim6(claimed);
+
+        let program = &mut self.program;
+        program.here(foreign6);
+        program.load(Size::Byte, R2, R7, IP6_DESTINATION);
+        program.jump_if(R2, When::Equal, i32::from(GROUPS6), keep);
+        program.jump(taken);
 
         let program = &mut self.program;
         program.here(claimed);
@@ -213,11 +236,12 @@ impl Writer {
         // Labels need not have an IP header behind them.
         program.here(short);
         self.reach(ETHERNET_END, keep);
-        self.group();
+        self.station();
         let program = &mut self.program;
         program.load(Size::Half, R2, R7, ETHERTYPE);
         program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::MPLS), keep);
         program.here(labelled);
+        keep_to_stations(program, keep);
         program.load(Size::Word, R2, R10, FLAGS);
         program.jump_if(R2, When::Bits, LABELS.cast_signed(), taken);
         program.jump(keep);
@@ -253,17 +277,17 @@ impl Writer {
         program.jump_if(R2, When::Bits, ALL.cast_signed(), taken);
     }
 
-    /// The kernel keeps what is sent to a group of stations. Before XDP looks behind a tag it has seen that.
-    fn group(&mut self) {
+    /// Notes for whom the frame is. Before XDP looks behind a tag it has done that.
+    fn station(&mut self) {
         if self.kind != ProgramKind::Xdp {
-            self.group_at_start();
+            self.station_at_start();
         }
     }
 
-    fn group_at_start(&mut self) {
+    fn station_at_start(&mut self) {
         let program = &mut self.program;
         program.load(Size::Byte, R2, R7, 0);
-        program.jump_if(R2, When::Bits, 1, self.keep);
+        program.store(Size::Byte, R10, STATION, R2);
     }
 
     /// Passes over a priority tag. Of a frame with another tag the kernel has taken that off, except before XDP: the
@@ -272,7 +296,7 @@ impl Writer {
         let untagged = self.program.label();
         if self.kind == ProgramKind::Xdp {
             self.reach(ETHERNET_END, self.keep);
-            self.group_at_start();
+            self.station_at_start();
             self.reach(ETHERNET_END + TAG_LEN, untagged);
             let (tagged, keep) = (self.program.label(), self.keep);
             let program = &mut self.program;
@@ -467,6 +491,12 @@ impl Writer {
         program.call(SKB_LOAD_BYTES);
         program.jump_if(R0, When::NotEqual, 0, short);
     }
+}
+
+/// Jumps to `keep` if the frame is for a group of stations.
+fn keep_to_stations(program: &mut Program, keep: Label) {
+    program.load(Size::Byte, R2, R10, STATION);
+    program.jump_if(R2, When::Bits, TO_STATIONS, keep);
 }
 
 /// R0 becomes the address of the entry with the key at `key` of the stack, or 0.

@@ -20,7 +20,7 @@ pub(super) fn above(router: &Router, lower: u32) -> impl Iterator<Item = (&Link,
 
 /// Whether a link takes what is for other stations: a request has said so, or a VLAN device above it has another address, or is
 /// such a link itself. Linux: `vlan_dev_open`, `vlan_dev_set_rx_mode`, and `dev_uc_add` of a device that has no list of addresses.
-pub(in crate::link) fn is_promiscuous(router: &Router, link: &Link) -> bool {
+pub(crate) fn is_promiscuous(router: &Router, link: &Link) -> bool {
     let takes = |above: &Link| {
         above.up() && (above.mac != link.mac || above.bridge_port.is_some() || is_promiscuous(router, above))
     };

@@ -8,7 +8,9 @@ use underpass_daemon::client::Client;
 use underpass_daemon::launch;
 use underpass_netlink::reply::{Address, write_message};
 
-use super::super::mpls::UNDERPASS;
+use super::super::guest;
+use super::super::mpls::{UNDERPASS, Which};
+use super::super::mtu::transfer;
 use super::super::net::{ping, program, settle, turn};
 use super::{ENDS, Pair};
 
@@ -94,6 +96,50 @@ fn a_million_stations() {
     pair.check(NAME, ping(&pair.hosts[0], address, 10));
     pair.both("ip link del tun1");
     pair.stop();
+}
+
+/// Devices that know no other end find each other by a group, above a port and above a VLAN device of the router's: what nobody
+/// knows goes there, and what has been learned to its end alone. The kernel is in the group, too, so that switches hear of it.
+#[test]
+fn stations_behind_a_group() {
+    const NAME: &str = "stations_behind_a_group";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        pair.both(
+            "ip link add link core name core.7 type vlan id 7
+             ip link set core.7 up
+             ip addr add 10.60.0.ME/24 dev core.7",
+        );
+        for (group, lower) in [("239.1.2.3", "core"), ("ff05::1:203", "core"), ("239.1.2.4", "core.7")] {
+            let what = format!("{group} by {lower} with {other:?}");
+            pair.both(&format!(
+                "ip link add tun1 address 02:00:00:00:70:0ME type vxlan id 100 group {group} dev {lower} dstport 4789 \
+                    udp6zerocsumrx
+                 ip link set tun1 mtu 1300 up
+                 ip addr add 10.9.0.ME/24 dev tun1
+                 ip route add 10.YOU.0.0/24 via 10.9.0.YOU"
+            ));
+            for (n, host) in pair.hosts.iter().enumerate() {
+                pair.check(&what, settle(host, &format!("10.{}.0.2", 2 - n), Duration::from_secs(10)));
+            }
+            pair.check(&what, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
+            let known = pair.routers[0].run("bridge fdb show dev tun1");
+            assert!(
+                known.contains(&format!("00:00:00:00:00:00 dst {group} via {lower} self permanent")),
+                "{known}"
+            );
+            assert!(known.lines().any(|line| line.starts_with("02:00:00:00:70:02 dst ")), "{known}");
+            let shown = pair.routers[0].run(&format!("ip maddr show dev {lower}"));
+            assert!(shown.contains(group), "{what}: {shown}");
+            pair.both("ip link del tun1");
+            let shown = pair.routers[0].run(&format!("ip maddr show dev {lower}"));
+            assert!(!shown.contains(group), "{what}: {shown}");
+        }
+        pair.stop();
+    }
 }
 
 /// Two networks between the same two bridges are a loop, in which what is for all goes round for ever: a limit where it comes out
