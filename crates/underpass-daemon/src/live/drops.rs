@@ -130,7 +130,7 @@ fn of_workers(snapshots: &[Snapshot], names: &[LinkName], epoch: Duration) -> BT
                     port: name(example.port),
                     length: example.len,
                     hex: hex(example.bytes()),
-                    text: packet_path::frame(example.bytes()),
+                    text: packet_path::cut_frame(example.bytes(), example.len as usize),
                 });
             }
         }

@@ -42,6 +42,23 @@ pub fn frame(bytes: &[u8]) -> String {
     describe::Frame(bytes).to_string()
 }
 
+/// The same of a frame of `len` bytes, of which only the first are known: headers that lie behind these are left out.
+pub fn cut_frame(first: &[u8], len: usize) -> String {
+    // What the rest is makes a difference to the text where that speaks of it.
+    let [text, other] = [0, 0xff].map(|rest| {
+        let mut whole = first.to_vec();
+        whole.resize(len.max(first.len()), rest);
+        frame(&whole)
+    });
+    if text == other {
+        return text;
+    }
+    let common = text.chars().zip(other.chars()).take_while(|(a, b)| a == b);
+    let common: String = common.map(|(same, _)| same).collect();
+    let known = common.rsplit_once(" / ").map_or("", |(known, _)| known);
+    format!("{known} / …")
+}
+
 /// What a step says of the packet itself, whose headers are then those that still stand; empty where it says nothing.
 pub fn packet(event: &Event, packet: &Packet) -> String {
     let bytes = packet.bytes();
@@ -367,6 +384,23 @@ mod tests {
     use underpass_engine::buffer::{Pool, Tag};
 
     use super::*;
+
+    /// What is not known of a frame is not made up, nor taken for a fault of it.
+    #[test]
+    fn a_cut_frame_has_the_headers_that_are_known() {
+        let ip = [&[0x45, 0, 4, 0, 0, 0, 0, 0, 64, 17, 0, 0][..], &[10, 0, 0, 1, 10, 0, 0, 2]].concat();
+        let udp = [0, 7, 0, 9, 3, 0xec, 0, 0];
+        let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &ip, &udp, &[1; 100]].concat();
+        let ends = "Ethernet 02:00:00:00:00:02 > 02:00:00:00:00:01 / IPv4 10.0.0.1 > 10.0.0.2 ttl 64 / ";
+        assert_eq!(cut_frame(&frame, 14 + 1024), format!("{ends}UDP 7 > 9, 996 bytes"));
+        assert_eq!(cut_frame(&frame[..36], 14 + 1024), format!("{ends}…"));
+        assert_eq!(
+            cut_frame(&frame[..30], 14 + 1024),
+            format!("{}…", ends.split_inclusive(" / ").next().unwrap())
+        );
+        // One that is whole, and shorter than it says.
+        assert!(cut_frame(&frame, frame.len()).contains("malformed"));
+    }
 
     /// A hook sees frames, whatever their addresses begin with; at a tunnel, packets whose EtherType goes along with them.
     #[test]

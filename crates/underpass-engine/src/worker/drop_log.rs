@@ -74,7 +74,8 @@ impl DropLog {
             Some(6) => ethernet::IPV6,
             _ => ethernet::IPV4,
         };
-        let mut header = meta.link_layer().unwrap_or_else(|| bare(ethertype));
+        let own = meta.link_layer().filter(|_| meta.has_link_layer());
+        let mut header = own.unwrap_or_else(|| bare(ethertype));
         // Labels and headers may have gone since.
         if matches!(header, [.., 0x88, 0x47] | [.., 0x08, 0x00] | [.., 0x86, 0xdd]) {
             header[12..].copy_from_slice(&ethertype.to_be_bytes());
@@ -123,11 +124,32 @@ const _: () = assert!(DropReason::ALL.len() <= 256 && EXAMPLE <= u8::MAX as usiz
 mod tests {
     use super::*;
     use crate::buffer::Pool;
+    use crate::tables::{LinkId, LookupId};
+    use crate::worker::metadata::ExtraMeta;
 
     fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
         let mut packet = pool.take().unwrap();
         packet.set(200, bytes).unwrap();
         packet
+    }
+
+    /// A header of a tunnel lies where that of the frame was.
+    #[test]
+    fn a_frame_that_is_gone_is_not_made_up() {
+        let mut pool = Pool::new(1);
+        let mut log = DropLog::default();
+        let packet = packet(&mut pool, &[0x45; 60]);
+        let at = packet.headroom();
+        let mut meta = PacketMeta::new(packet, at, LinkId(1), ExtraMeta::new(LookupId(0)));
+        meta.put_link_layer([7; 14]);
+        meta.packet.push(24).unwrap()[..24].fill(0x4f);
+        meta.wrapped(24, None);
+        log.begin(7);
+        log.keep_packet(DropReason::TooBig, PortId(1), &meta);
+        let (_, example) = log.examples().next().unwrap();
+        assert_eq!(example.bytes()[..14], bare(ethernet::IPV4));
+        assert_eq!(example.bytes()[14..], [&[0x4f; 24][..], &[0x45; 60]].concat());
+        pool.give(meta.packet);
     }
 
     #[test]

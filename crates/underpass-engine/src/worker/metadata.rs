@@ -334,6 +334,11 @@ impl PacketMeta {
         self.packet.slot().get(at..at + ethernet::Header::LEN)?.try_into().ok()
     }
 
+    /// Whether that is still there: headers that were put before the packet may lie over it.
+    pub(crate) fn has_link_layer(&self) -> bool {
+        self.frame as usize + ethernet::Header::LEN <= self.packet.headroom()
+    }
+
     /// Puts another Ethernet header before the packet.
     pub(crate) fn put_link_layer(&mut self, frame: [u8; ethernet::Header::LEN]) {
         if let Some(at) = self.packet.headroom().checked_sub(frame.len())
