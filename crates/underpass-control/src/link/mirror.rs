@@ -219,9 +219,24 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, mut new: Lin
     if renamed {
         names_changed(router);
     }
+    if (old.master, old.mac) != (now.master, now.mac) {
+        publish_masters(router, [old.master, now.master]);
+    }
     bridge::publish::publish_moved(router, old, &now);
     vlan::beside::follow(router, old, &now);
     bridge::follow(router, Cause::default(), old, &now);
+}
+
+/// What is for the ports of a bridge of the kernel's is for the bridge, and they are others now.
+fn publish_masters(router: &mut Router, masters: [Option<u32>; 2]) {
+    let is_kernels = |router: &Router, index: u32| {
+        router.links.get(index).is_some_and(|master| master.kind == LinkKind::Kernel)
+    };
+    for master in
+        masters.into_iter().flatten().filter(|master| is_kernels(router, *master)).collect::<Vec<_>>()
+    {
+        publish_link(router, master);
+    }
 }
 
 /// A link has another master, or has become or ceased to be a VRF.
@@ -275,4 +290,5 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     forget_labels_of(router, index);
     forget_traffic_control(router, index);
     names_changed(router);
+    publish_masters(router, [link.master, None]);
 }

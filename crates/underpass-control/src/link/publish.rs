@@ -91,6 +91,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         port: link.port().or(link.sink),
         up: link.up() && link.carrier,
         mac: router.receiving_mac(link),
+        others: macs_of_ports(router, link),
         mtu: link.mtu,
         lookup: lookup_of(router, link),
         back6: lookup_back(router, link),
@@ -129,6 +130,14 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         to_bridge: host.filter(|_| is_in_kernel_bridge(router, link)),
         programs: router.programs_of(link.index),
     }
+}
+
+/// The addresses of the ports of a bridge of the kernel's, which takes what is for them. Linux: `br_handle_frame_finish`.
+fn macs_of_ports(router: &Router, link: &Link) -> Box<[[u8; 6]]> {
+    if link.kind != LinkKind::Kernel || router.live.is_none() {
+        return Box::default();
+    }
+    router.links.slaves(link.index).map(|port| port.mac).filter(|mac| *mac != link.mac).collect()
 }
 
 /// Whether a link is a tunnel with frames whose device is a port of a bridge of the kernel's: it has a master that is neither a VRF nor a

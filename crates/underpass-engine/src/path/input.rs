@@ -18,7 +18,7 @@ pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u1
     let Ok((header, packet)) = ethernet::Header::parse(frame) else {
         return (Verdict::drop(DropReason::EthernetTruncated), 0, 0);
     };
-    if header.destination != link.mac {
+    if header.destination != link.mac && !is_for_port(link, header.destination) {
         let (verdict, len) = crate::path::group::of_other_station(header, packet, answers);
         return (verdict, 0, len);
     }
@@ -38,6 +38,12 @@ pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u1
         };
     }
     (not_ip(ethertype, packet, link.mpls, answers), 0, packet.len())
+}
+
+/// Whether a frame for another station is for a port of the bridge that the link is.
+#[cold]
+fn is_for_port(link: &Link, station: [u8; 6]) -> bool {
+    link.others.contains(&station)
 }
 
 /// What is done with a frame of another EtherType.

@@ -39,6 +39,8 @@ pub struct Link {
     pub up: bool,
     /// Its hardware address.
     pub mac: [u8; 6],
+    /// Other addresses that frames for it have: those of its ports, if it is a bridge of the kernel's.
+    pub others: Box<[[u8; 6]]>,
     /// Longest layer-3 packet, in bytes.
     pub mtu: u32,
     /// The tables that a packet received here is looked up in (VRF and policy rules applied).

@@ -82,6 +82,41 @@ fn a_link_goes_down_and_comes_back() {
     }
 }
 
+/// A bridge of the kernel's gets the lowest address of its ports; those who know another of these reach it still.
+#[test]
+fn a_bridge_gets_another_address() {
+    let Some(_turn) = turn("a_bridge_gets_another_address") else { return };
+    for kind in [Kernel, Underpass] {
+        let net = Two::new(kind);
+        net.router.run(
+            "ip addr flush dev three
+             ip link add br0 type bridge
+             ip link set three master br0
+             ip link set br0 up
+             ip addr add 10.4.0.1/24 dev br0",
+        );
+        let mac = || net.router.run("ip -o link show br0 | sed 's/.*ether //; s/ .*//'").trim().to_owned();
+        let before = mac();
+        net.hosts[1]
+            .run(&format!(
+                "ip addr add 10.4.0.2/24 dev eth1
+                 ip neigh replace 10.4.0.1 lladdr {before} dev eth1 nud permanent
+                 ip route add 10.1.0.2/32 via 10.4.0.1 dev eth1 src 10.4.0.2"
+            ))
+            .unwrap();
+        settle(&net.hosts[1], "10.1.0.2", PATIENCE)
+            .unwrap_or_else(|why| panic!("{kind:?}: {why}{}", net.router.log()));
+        net.router.run(
+            "ip link add low address 02:00:00:00:00:01 type veth peer name lower
+             ip link set low master br0",
+        );
+        assert_ne!(mac(), before);
+        ping(&net.hosts[1], "10.1.0.2", 20)
+            .unwrap_or_else(|why| panic!("{kind:?}: {why}{}", net.router.log()));
+        net.router.stop();
+    }
+}
+
 #[test]
 fn addresses_come_and_go() {
     let Some(_turn) = turn("addresses_come_and_go") else { return };
