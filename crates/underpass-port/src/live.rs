@@ -448,6 +448,15 @@ pub enum LivePort {
 }
 
 impl LivePort {
+    /// The device has another MTU, of a length that this kind of port has room for.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        match self {
+            Self::Xdp(port) => port.set_mtu(mtu),
+            Self::Packet(port) => port.set_mtu(mtu),
+            Self::Tun(_) | Self::ReturnPath(_) => {}
+        }
+    }
+
     /// Puts the packets that have come into `burst`, as many as it has room for.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) {

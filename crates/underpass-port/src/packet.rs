@@ -149,6 +149,11 @@ pub struct PacketPort {
     socket: OwnedFd,
 }
 
+/// The longest frame without a tag.
+const fn longest(mtu: usize) -> usize {
+    mtu + ethernet::Header::LEN
+}
+
 impl PacketPort {
     /// Opens a socket for the device: by which frames leave, and where it listens. `filter` is the program that takes the frames for the worker; without
     /// it `keep` says which they are.
@@ -202,12 +207,17 @@ impl PacketPort {
             plain,
             segments,
             tunnels,
-            longest: mtu + ethernet::Header::LEN,
+            longest: longest(mtu),
             headers,
             tally,
             kernel_drops: 0,
             socket,
         })
+    }
+
+    /// The device has another MTU.
+    pub(crate) fn set_mtu(&mut self, mtu: usize) {
+        self.longest = longest(mtu);
     }
 
     /// By which socket leaves what is neither plain nor a segment.

@@ -321,9 +321,15 @@ impl Attachments {
                 self.failed.remove(&index);
                 continue;
             }
-            match self.attached.get(&index) {
-                // Large segments are told by the MTU.
+            match self.attached.get_mut(&index) {
                 Some(attached) if attached.mtu == mtu => continue,
+                // Large segments are told by the MTU, and AF_XDP has room for some only.
+                Some(attached) if has_room(attached.mtu) == has_room(mtu) => {
+                    attached.mtu = mtu;
+                    let port = attached.port;
+                    workers.iter().for_each(|worker| worker.order(Order::Mtu(port, mtu as usize)));
+                    continue;
+                }
                 Some(_) => self.detach(index, router, workers),
                 None if self.failed.get(&index).is_some_and(|failure| failure.still(flags)) => continue,
                 None => {}
@@ -616,5 +622,10 @@ fn why_not_xdp(device: &Device, mtu: u32, workers: usize) -> Option<String> {
         return Some(format!("has {} queues for {workers} workers", device.queues()));
     }
     // With an Ethernet header and two VLAN tags. A slot of AF_XDP is a page at most.
-    (mtu as usize + FRAMING > LONGEST).then(|| format!("has an MTU of {mtu}, for which AF_XDP has no room"))
+    (!has_room(mtu)).then(|| format!("has an MTU of {mtu}, for which AF_XDP has no room"))
+}
+
+/// Whether AF_XDP has room for the frames of a device.
+const fn has_room(mtu: u32) -> bool {
+    mtu as usize + FRAMING <= LONGEST
 }

@@ -65,6 +65,8 @@ pub enum Order {
     Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<AttachError>),
     /// Serve this port of a device of the router's.
     Serve(PortId, Box<LivePort>, Sent),
+    /// The device of a port has this MTU now.
+    Mtu(PortId, usize),
     /// Send a snapshot of the counters.
     Snapshot(Sender<Snapshot>),
     /// Close a port. What it has dropped still counts.
@@ -338,6 +340,11 @@ impl Running {
                     Sent::Wrapped => self.forwarded.remove(&id),
                 };
                 self.serve(id, port);
+            }
+            Order::Mtu(id, mtu) => {
+                if let Some(port) = self.ports.get_mut(&id) {
+                    port.set_mtu(mtu);
+                }
             }
             Order::Detach(id) => {
                 self.worker.discard_sent(id);

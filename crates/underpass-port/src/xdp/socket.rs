@@ -125,6 +125,11 @@ impl XdpPort {
         Ok(port)
     }
 
+    /// The device has another MTU.
+    pub(crate) fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = mtu;
+    }
+
     /// A port without queues.
     fn empty(ifindex: u32, memory: &Memory) -> Self {
         Self {

@@ -82,6 +82,26 @@ fn a_link_goes_down_and_comes_back() {
     }
 }
 
+/// A device stays attached, and no packet is lost.
+#[test]
+fn an_mtu_changes() {
+    let Some(_turn) = turn("an_mtu_changes") else { return };
+    let net = Two::new(Underpass);
+    let stream = Stream::start(&net.hosts[0], &net.hosts[1], address("10.2.0.2"), 4000, RATE);
+    for mtu in [1400, 1500, 1300, 1500] {
+        net.router.run(&format!("ip link set two mtu {mtu}"));
+        thread::sleep(Duration::from_millis(100));
+        let longest = format!("ping -n -c 1 -W 1 -M do -s {} 10.2.0.2", mtu - 28);
+        let outcome = net.hosts[0].outcome(&longest).unwrap();
+        assert_eq!(outcome.status, 0, "{mtu}: {}{}", outcome.output, net.router.log());
+        let longer = format!("ping -n -c 1 -W 1 -M do -s {} 10.2.0.2", mtu - 27);
+        assert_ne!(net.hosts[0].outcome(&longer).unwrap().status, 0, "{mtu}");
+        net.hosts[0].run("ip route flush cache").unwrap();
+    }
+    stream.end().assert_whole();
+    net.router.stop();
+}
+
 /// A bridge of the kernel's gets the lowest address of its ports; those who know another of these reach it still.
 #[test]
 fn a_bridge_gets_another_address() {
