@@ -12,7 +12,7 @@ use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, pol
 use super::bridge::Flush;
 use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
-use super::proxied::{change_tunnel, delete_devices, is_made, set_master};
+use super::proxied::{HEADER, change_tunnel, delete_devices, is_made, set_master};
 use super::tunnel::{geneve, port, vxlan};
 use super::{Link, LinkKind, bridge, tunnel, valid_mac, valid_name, vlan};
 use crate::dump::Outcome;
@@ -555,15 +555,27 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     Ok(Outcome::Done)
 }
 
+/// The link that a request moves to another network namespace, if it does.
+fn moved<'r>(router: &'r Router, request: &Request<'_>) -> Option<&'r Link> {
+    let attributes = || request.message.attributes(HEADER);
+    attributes().find(|it| matches!(it.kind, libc::IFLA_NET_NS_PID | libc::IFLA_NET_NS_FD))?;
+    let index = u32::from_ne_bytes(*request.message.body().get(4..)?.first_chunk()?);
+    match index {
+        0 => router.links.named(&attributes().find(|it| it.kind == libc::IFLA_IFNAME)?.text()),
+        index => router.links.get(index),
+    }
+}
+
 /// Whether a request is about a device that the router makes, or has made, or about what is enslaved to one.
 pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
     let Some(live) = &router.live else { return true };
+    let made = |index: u32| live.devices.get(index).is_some();
     let Ok(wanted) = Wanted::parse(request) else {
-        // What only the kernel can do is for the kernel to judge, unless it is to make a device of ours.
-        return false;
+        // What only the kernel can do is for the kernel to judge. But to move a device of ours to another network namespace, where
+        // nobody would speak for it, is refused.
+        return moved(router, request).is_some_and(|link| made(link.index));
     };
     let (link, _) = wanted.find(router);
-    let made = |index: u32| live.devices.get(index).is_some();
     match request.message.kind {
         libc::RTM_DELLINK => link.is_some_and(|link| made(link.index)),
         libc::RTM_NEWLINK if creates(request) && wanted.kind.as_deref().is_some_and(is_made) => true,

@@ -106,6 +106,11 @@ fn tc_at_dummies() {
     lab.says("tc -s filter show dev d0 egress", "Sent 5140 bytes 10 pkt (dropped 0,");
     assert!(lab.received() >= before + 10);
 
+    // Elsewhere nobody would speak for it.
+    let said = lab.router.run("! ip link set d0 netns 1 2>&1");
+    assert!(said.contains("not supported by this router"), "{said}");
+    assert!(lab.router.run("ip -br link show d0").contains("UP"));
+
     // It goes and comes again.
     lab.router.run(
         "ip link del d0; ip link add d0 type dummy; ip link set d0 up; ip route add 10.77.0.0/16 dev d0",
