@@ -106,8 +106,15 @@ impl Router {
         }
     }
 
+    /// A device is the way by which frames come back to another one: nobody is shown it.
+    pub fn note_return_path(&mut self, index: u32) {
+        if let Some(live) = &mut self.live {
+            live.host.stand_ins.insert(index);
+        }
+    }
+
     /// Whether a device stands for another one, or has stood.
-    pub(crate) fn stands_in(&self, index: u32) -> bool {
+    pub fn stands_in(&self, index: u32) -> bool {
         self.live.as_ref().is_some_and(|live| live.host.stand_ins.contains(&index))
     }
 

@@ -155,10 +155,10 @@ impl Attachments {
     }
 
     /// Whether a link is one of those that the router has made.
-    pub fn is_own(&self, index: u32) -> bool {
+    fn is_own(&self, router: &Router, index: u32) -> bool {
         let host = self.hosts.values().any(|(own, _)| *own == index);
         let inside = self.tunnels.contains_key(&index) || self.above.contains_key(&index);
-        host || inside || self.return_paths.are(index) || self.is_stand_in(index)
+        host || inside || router.stands_in(index)
     }
 
     /// Why no program carries packets, if none does.
@@ -169,12 +169,6 @@ impl Attachments {
     /// The programs that carry packets in the kernel.
     pub fn fast(&mut self) -> &mut FastPrograms {
         &mut self.fast
-    }
-
-    /// Whether a device is one by which workers get what no program carries.
-    fn is_stand_in(&self, index: u32) -> bool {
-        let programs = |attached: &Attached| attached.device.programs().map(|(_, of)| of.misses);
-        self.attached.values().any(|attached| programs(attached) == Some(index))
     }
 
     /// What carries packets of an attached device in the kernel: `tcx`; `tcx-peer` where what leaves by it is given to the
@@ -311,7 +305,7 @@ impl Attachments {
             .for_each(|port| self.release(port, workers));
         let candidates: Vec<(u32, String, u32, u32)> = router
             .links()
-            .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(link.index))
+            .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(router, link.index))
             .map(|link| (link.index, link.name.clone(), link.mtu, link.flags))
             .collect();
         self.failed.retain(|index, _| candidates.iter().any(|(candidate, ..)| candidate == index));
@@ -373,7 +367,7 @@ impl Attachments {
     /// Whether a link is a device of the kernel's that is to be attached, or would be without filters.
     pub fn may_attach(&self, router: &Router, link: &Link) -> bool {
         link.kind == LinkKind::Kernel
-            && !self.is_own(link.index)
+            && !self.is_own(router, link.index)
             && self.is_wanted(router, link.index, &link.name)
     }
 
@@ -549,7 +543,10 @@ impl Attachments {
             &self.sysctls,
             workers,
         ) {
-            Ok(()) => router.set_kernel_port(index, Some(port)),
+            Ok(path) => {
+                router.note_return_path(path);
+                router.set_kernel_port(index, Some(port));
+            }
             Err(why) => {
                 self.ports.remove(&port.0);
                 self.return_paths.cannot(device.name(), index, &why);

@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// The return path to a device.
 struct Return {
-    path: ReturnPath,
+    _path: ReturnPath,
     port: PortId,
     /// Since when workers get only what is the router's again.
     idle: Option<Instant>,
@@ -41,11 +41,6 @@ pub struct ReturnPaths {
 }
 
 impl ReturnPaths {
-    /// Whether a device is one of those by which frames come back.
-    pub fn are(&self, index: u32) -> bool {
-        self.returns.values().any(|path| path.path.index() == index)
-    }
-
     /// Whether workers get all frames of a device.
     pub fn gives_all(&self, index: u32) -> bool {
         self.returns.get(&index).is_some_and(|path| path.idle.is_none())
@@ -60,7 +55,7 @@ impl ReturnPaths {
         })
     }
 
-    /// Makes the return path to a device, of which workers get all frames then. They take it by `port`.
+    /// Makes the return path to a device, of which workers get all frames then. They take it by `port`. Its interface index.
     ///
     /// # Errors
     /// Why there can be none.
@@ -71,7 +66,7 @@ impl ReturnPaths {
         kernel_frames: &KernelFrames,
         sysctls: &Sysctls,
         workers: &[Handle],
-    ) -> Result<(), String> {
+    ) -> Result<u32, String> {
         if let Some(why) = kernel_frames.without_bpf() {
             return Err(why.to_owned());
         }
@@ -88,8 +83,9 @@ impl ReturnPaths {
             device.name()
         );
         self.without.remove(&index);
-        self.returns.insert(index, Return { path, port, idle: None });
-        Ok(())
+        let made = path.index();
+        self.returns.insert(index, Return { _path: path, port, idle: None });
+        Ok(made)
     }
 
     /// Says that the filters of a device do not see what the kernel keeps.

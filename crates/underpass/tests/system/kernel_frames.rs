@@ -265,6 +265,9 @@ fn filters_see_what_the_kernel_keeps() {
         let all = |counted: &str| counted.contains("Sent 1680 bytes 20 pkt (dropped 20, overlimits 0");
         soon(&format!("{driver}: 20 counted"), || all(&lab.filters()));
         assert_eq!(lab.dropped("tc-action"), 20, "{driver}");
+        // By what device frames come back is nobody's affair.
+        let shown = lab.router.run("ip -br link; tc qdisc show");
+        assert!(shown.contains("v1") && !shown.contains("upk") && !shown.contains("upm"), "{shown}");
 
         lab.router.run("tc filter del dev v1 ingress");
         lab.router.run(&format!(
