@@ -1,6 +1,7 @@
 """Into and out of VXLANs: RFC 7348. Stations are learned from what comes in."""
 
 from scapy.all import ARP
+from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr
 
 from .frames import *
 from .tunnel import ECN, EXPIRED, FAR_MAC, FOUR, IN4, IN6, MAC, SIX, put_in, sizes, tunnel
@@ -51,6 +52,16 @@ def out_of(name, doc, wide, packets, options="", remembers=False, **more):
     Case(f"tunnel/vxlan/{name}", doc, device(wide, options, **more), listed(packets), remembers=remembers)
 
 
+# What a host behind the tunnel asks with: the address of the router, of the group and of all stations.
+ASKED = ICMPv6ND_NS(tgt="2001:db8:9::1") / ICMPv6NDOptSrcLLAddr(lladdr=FAR_MAC)
+ASKING = [
+    ("to the group of the address", "ff02::1:ff00:1", "33:33:ff:00:00:01"),
+    ("to the address", "2001:db8:9::1", MAC),
+    ("to the address, for all stations", "2001:db8:9::1", "ff:ff:ff:ff:ff:ff"),
+    ("to the address, for a group", "2001:db8:9::1", "33:33:ff:00:00:01"),
+    ("to the address, for another station", "2001:db8:9::1", OTHER_MAC),
+]
+
 ARP_IN = ARP(op=1, hwsrc=FAR_MAC, psrc="10.6.0.2", pdst="10.6.0.1")
 
 for suffix, wide in BOTH:
@@ -98,6 +109,14 @@ for suffix, wide in BOTH:
         differs="it drops the first, or sends it in fragments, and tells its sender of the next",
         **io([("too long", ether(long6), [to_p0(too_big(hops(long6), room))])]),
         links=False,
+    )
+    Case(
+        f"tunnel/vxlan/out{suffix}-asked",
+        f"{over}: a host asks for the router's address, and is answered through the tunnel",
+        device(wide),
+        listed([(label, carried(wide, framed(IPv6(src="2001:db8:9::2", dst=dst, hlim=255) / ASKED, dst=mac))) for label, dst, mac in ASKING]),
+        neighbours=True,
+        links=True,
     )
     out_of(
         f"out{suffix}",

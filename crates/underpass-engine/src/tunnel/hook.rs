@@ -37,7 +37,9 @@ use crate::tunnel::outer::is_ip;
 use crate::tunnel::outer_address::lacks_ends;
 use crate::tunnel::too_long;
 use crate::worker::hook::{Classified, apply_type, classify_at_hook, key_of, place_of};
-use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
+use crate::worker::metadata::{
+    BROADCAST, ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta,
+};
 use crate::worker::path::Path;
 use crate::worker::shape::wait_in_qdisc;
 use crate::worker::verdict::Verdict;
@@ -63,6 +65,8 @@ pub(crate) fn put_in<const COUNT: bool, T: Trace>(
     let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard) else {
         return Verdict::drop(DropReason::LinkDown);
     };
+    // What has come to a device may have been in a frame for a group; what is made of it here is not.
+    meta.extra.flags &= !(NOT_FORWARDED | GROUP | BROADCAST);
     // One that has just gone in must not go in again, and is not classified.
     if !is_inside(view, meta, tunnel) {
         // Of what this device makes of it the one that it has gone in by before hears nothing.
