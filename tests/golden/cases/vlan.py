@@ -268,6 +268,18 @@ Case(
     shows=[f"tc -s filter show dev {dev} {way}" for dev in ("p0", "p1", "tun1", "tun2") for way in ("ingress", "egress")],
 )
 Case(
+    "vlan/hooks-cut",
+    "A frame that ends in its tag, or two bytes behind it, is dropped before filters see it.",
+    vlans() + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol all pref 1 matchall action continue"],
+    [
+        (f"{14 + n} bytes of {'a service tag' if kind == 0x88A8 else 'a tag'}", "p0", Ether(dst=P0, src=N0, type=kind) / Raw(bytes.fromhex("000a08004500")[:n]))
+        for kind in (0x8100, 0x88A8)
+        for n in (0, 1, 2, 4, 5, 6)
+    ]
+    + [("14 bytes of IPv4", "p0", Ether(dst=P0, src=N0, type=0x0800))],
+    shows=["tc -s filter show dev p0 ingress"],
+)
+Case(
     "vlan/qdisc",
     "A qdisc at a VLAN device and one at the port below it.",
     vlans()

@@ -285,7 +285,7 @@ fn enter<const COUNT: bool, T: Trace>(
     let Some([destination, source]) = addresses(packet.bytes()) else {
         return dropped(path, packet, DropReason::EthernetTruncated, trace);
     };
-    if packet.len() < LEAST_TAGGED && is_tag(packet.bytes()) {
+    if ends_in_tag(packet.bytes()) {
         return dropped(path, packet, DropReason::EthernetTruncated, trace);
     }
     if source[0] & 1 != 0 || source == [0; 6] {
@@ -374,6 +374,11 @@ fn pass_on_and_up<const COUNT: bool, T: Trace>(
         None => flood_copies(path, view, way, &packet, (tagged, Flood::Unknown), trace),
     }
     take_up(path, way, packet, tagged, trace)
+}
+
+/// Whether a frame ends in its tag, so that it is dropped where it comes in.
+pub(crate) fn ends_in_tag(frame: &[u8]) -> bool {
+    frame.len() < LEAST_TAGGED && is_tag(frame)
 }
 
 /// Whether a frame begins with a tag.

@@ -9,6 +9,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
 use crate::drops::DropReason;
+use crate::l2::bridge::ends_in_tag;
 use crate::offload;
 use crate::qos::{
     Charged, Found, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_bytes,
@@ -68,7 +69,8 @@ pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) -> Classified {
     let random = path.hooks.random();
-    if packet.tag().headless == 0 && packet.len() < ethernet::Header::LEN {
+    let cut = packet.len() < ethernet::Header::LEN || place.ingress && ends_in_tag(packet.bytes());
+    if packet.tag().headless == 0 && cut {
         // Too short to be classified; the path drops it.
         return Classified::On(packet, None);
     }
