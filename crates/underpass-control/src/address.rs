@@ -96,6 +96,8 @@ struct OnLink {
     v6: Vec<Address>,
     /// The routes that these addresses have brought.
     routes: BTreeSet<KernelRoute>,
+    /// Whether the link has had a carrier since it came up: Linux's `IF_READY`.
+    ready6: bool,
 }
 
 /// The addresses of all links.
@@ -132,6 +134,11 @@ impl Addresses {
     /// The routes that the addresses have brought.
     pub fn kernel_routes(&self) -> impl Iterator<Item = &KernelRoute> {
         self.links.values().flat_map(|on_link| &on_link.routes)
+    }
+
+    /// Whether a link has had a carrier since it came up, so that it speaks IPv6.
+    pub fn is_ready6(&self, link: u32) -> bool {
+        self.links.get(&link).is_some_and(|on_link| on_link.ready6)
     }
 
     /// Whether some link has this address.

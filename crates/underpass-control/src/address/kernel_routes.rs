@@ -11,6 +11,7 @@ use libc::{
 };
 use netlink_packet_core::NLM_F_CREATE;
 
+use super::publish::waits_for_carrier;
 use super::{Address, KernelRoute};
 use crate::Router;
 use crate::events::Cause;
@@ -81,7 +82,8 @@ fn routes_in(router: &Router, link: &Link, vrf: Option<u32>) -> BTreeSet<KernelR
     let multicast = !matches!(link.kind, LinkKind::Loopback | LinkKind::Vrf { .. });
     // An address of its own makes the route, too, whatever the device. Linux: `addrconf_add_dev`.
     let given = || router.addresses.v6(link.index).iter().any(is_given);
-    if multicast && (link.multicast6() || given()) && link.up() && link.ipv6() {
+    let own = link.multicast6() && !waits_for_carrier(router, link);
+    if multicast && (own || given()) && link.up() && link.ipv6() {
         let all = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
         routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
     }

@@ -38,9 +38,14 @@ pub(crate) fn addresses_down(router: &mut Router, cause: Cause, index: u32) {
     link_gone_down(router, cause, index);
 }
 
-/// Gives a link the IPv6 addresses that it has without being asked.
+/// Gives a link the IPv6 addresses that it has without being asked. One that waits for a carrier is given them with it.
+/// Linux: `addrconf_notify`.
 pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
     let Some(link) = router.links.get(index) else { return };
+    if waits_for_carrier(router, link) {
+        return refresh_routes(router, cause, index);
+    }
+    router.addresses.on(index).ready6 = true;
     if let Some(tunnel) = &link.tunnel {
         tunnel_up(router, cause, index, &automatic_addresses(router, link, tunnel));
         return;
@@ -53,6 +58,21 @@ pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
         insert6(router, cause, address);
     }
     refresh_routes(router, cause, index);
+}
+
+/// Whether a link has had no carrier since it came up. A kernel beside the router decides for itself. Linux:
+/// `addrconf_link_ready`.
+pub(super) fn waits_for_carrier(router: &Router, link: &Link) -> bool {
+    let waits = matches!(link.kind, LinkKind::Vlan | LinkKind::Bridge) && !link.carrier;
+    waits && router.live.is_none() && !router.addresses.is_ready6(link.index)
+}
+
+/// Gives a link that is up and has a carrier now what it has waited for.
+pub(crate) fn carrier_up(router: &mut Router, cause: Cause, index: u32) {
+    let waits = !router.addresses.is_ready6(index) && router.live.is_none();
+    if waits && router.links.get(index).is_some_and(Link::ipv6) {
+        ipv6_up(router, cause, index);
+    }
 }
 
 /// The IPv6 address that a link other than a tunnel has when it comes up.
@@ -76,7 +96,8 @@ impl Router {
         let of_tunnel = link.tunnel.iter().flat_map(|tunnel| automatic_addresses(self, link, tunnel));
         let mut all: Vec<(IpAddr, u8)> =
             of_tunnel.map(|made| (made.address.into(), made.prefix_len)).collect();
-        all.extend(automatic6(link).map(|(address, len)| (IpAddr::from(address), len)));
+        let ready = !waits_for_carrier(self, link);
+        all.extend(automatic6(link).filter(|_| ready).map(|(address, len)| (IpAddr::from(address), len)));
         if link.kind == LinkKind::Loopback {
             all.push((Ipv4Addr::LOCALHOST.into(), 8));
         }
@@ -104,6 +125,7 @@ fn tunnel_up(router: &mut Router, cause: Cause, index: u32, addresses: &[Automat
 /// Takes all IPv6 addresses from a link, as Linux does when it goes down.
 pub(crate) fn ipv6_down(router: &mut Router, cause: Cause, index: u32) {
     let gone = std::mem::take(router.addresses.of_mut(index, true));
+    router.addresses.on(index).ready6 = false;
     for address in &gone {
         notify_address(router, cause, libc::RTM_DELADDR, address);
     }

@@ -10,7 +10,7 @@ use super::tunnel::vxlan;
 use super::{LOOPBACK, Link, LinkKind, bridge, vlan};
 use crate::Router;
 use crate::address::publish::{
-    addresses_down, addresses_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
+    addresses_down, addresses_up, carrier_up, forget_addresses, ipv6_down, ipv6_up, relabel_addresses,
 };
 use crate::address::source::instance_device;
 use crate::events::Cause;
@@ -85,6 +85,8 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
         flush_routes6_of(router, cause, index);
     } else if v6 == (false, true) && new.up() {
         ipv6_up(router, cause, index);
+    } else if new.up() && !old.carrier && new.carrier {
+        carrier_up(router, cause, index);
     }
     if old.mtu != new.mtu && new.ipv6() {
         follow_mtu(router, index, old.mtu, new.mtu);
