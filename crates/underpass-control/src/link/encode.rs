@@ -72,11 +72,12 @@ pub(super) fn header(link: &Link, change: u32) -> [u8; 16] {
 }
 
 /// RFC 2863 `ifOperStatus`, as `IF_OPER_*`.
-pub(super) fn operational_state(link: &Link) -> u8 {
+pub(super) fn operational_state(link: &Link, above: &Above) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
         LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => 0,
-        // Linux: `default_operstate`. The links below have a carrier, up or down.
+        // Linux: `default_operstate`.
+        LinkKind::Vlan if !link.carrier && above.lower_is_down => 3,
         LinkKind::Vlan | LinkKind::Bridge if !link.carrier => 2,
         // Nobody has said anything of it yet.
         LinkKind::Bridge if link.carrier_changes == [0; 2] => 0,
@@ -110,6 +111,8 @@ pub(crate) struct Above {
     port: Option<PortInTree>,
     /// What is shown of the bridge that it is.
     bridge: Option<Shown>,
+    /// Whether the link below has no carrier.
+    lower_is_down: bool,
 }
 
 impl Above {
@@ -118,6 +121,10 @@ impl Above {
             vrf: vrf_table_over(router, link),
             port: port_shown(router, link),
             bridge: link.bridge.as_ref().map(|bridge| shown(router, link.index, bridge)),
+            lower_is_down: link
+                .vlan
+                .as_ref()
+                .is_some_and(|vlan| router.links.get(vlan.lower).is_some_and(|lower| !lower.carrier)),
         }
     }
 
@@ -142,7 +149,7 @@ pub(crate) fn write_link(
     reply.fixed(&header(link, change));
     reply.text(libc::IFLA_IFNAME, &link.name);
     reply.u32(libc::IFLA_TXQLEN, link.tx_queue_len);
-    reply.u8(libc::IFLA_OPERSTATE, operational_state(link));
+    reply.u8(libc::IFLA_OPERSTATE, operational_state(link, above));
     reply.u8(libc::IFLA_LINKMODE, 0);
     reply.u32(libc::IFLA_MTU, link.mtu);
     reply.u32(libc::IFLA_MIN_MTU, min_mtu);

@@ -59,7 +59,7 @@ fn write(reply: &mut Reply<'_>, link: &Link, above: &Above, mask: u32) {
     reply.text(libc::IFLA_IFNAME, &link.name);
     reply.u32(libc::IFLA_MASTER, if link.bridge.is_some() { link.index } else { link.master.unwrap_or(0) });
     reply.u32(libc::IFLA_MTU, link.mtu);
-    reply.u8(libc::IFLA_OPERSTATE, operational_state(link));
+    reply.u8(libc::IFLA_OPERSTATE, operational_state(link, above));
     reply.attribute(libc::IFLA_ADDRESS, &link.mac);
     if let Some(lower) = link.lower() {
         reply.u32(libc::IFLA_LINK, lower);
