@@ -8,7 +8,7 @@ use super::change::add_link;
 use super::encode::{IFLA_VRF_TABLE, in_own_vrf};
 use super::proxied::enslave;
 use super::publish::publish_link;
-use super::request::master_for;
+use super::request::master::master_for;
 use super::rewrite::link_is_other;
 use super::tunnel::publish::unpublish_tunnel;
 use super::{Link, LinkKind, bridge, vlan};

@@ -1,6 +1,7 @@
 //! Requests for links. Linux: `net/core/rtnetlink.c`.
 
 mod create;
+pub(super) mod master;
 
 use libc::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
@@ -9,6 +10,7 @@ use libc::{
 use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
+use self::master::{leave_master, master_for};
 use super::bridge::Flush;
 use super::change::{change_link, delete_link};
 use super::encode::mtu_bounds;
@@ -393,31 +395,6 @@ fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, RequestE
     Ok(eui64)
 }
 
-/// The master that `link` gets. Linux: `do_set_master` and `vrf_add_slave`.
-pub(super) fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, RequestError> {
-    if master == 0 || link.master == Some(master) {
-        return Ok(link.master.filter(|_| master != 0));
-    }
-    let vrf = router.links.get(master).ok_or(RequestError::errno(EINVAL))?;
-    if vrf.bridge.is_some() {
-        return bridge::check_port(router, link, vrf).map(|()| Some(master));
-    }
-    if router.live.is_some() && link.has_ends() && matches!(vrf.kind, LinkKind::Kernel | LinkKind::Port(_)) {
-        // The request is passed on: the kernel judges of its own.
-        return Ok(Some(master));
-    }
-    if vrf.vrf_table().is_none() {
-        return Err(RequestError::errno(EOPNOTSUPP));
-    }
-    if link.vrf_table().is_some() {
-        return Err(RequestError::new(EINVAL, "Can not enslave an L3 master device to a VRF"));
-    }
-    if link.kind == LinkKind::Loopback {
-        return Err(RequestError::new(EOPNOTSUPP, "Can not enslave loopback device to a VRF"));
-    }
-    Ok(Some(master))
-}
-
 /// A name for a new link or a renamed one; `%d` in it stands for the lowest number that is free. Linux:
 /// `dev_get_valid_name`.
 fn free_name(router: &Router, name: &str) -> Result<String, RequestError> {
@@ -451,7 +428,8 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (Some(_), _) if request.replace() => Err(RequestError::errno(EOPNOTSUPP)),
         (Some(link), _) => {
             let (link, flush) = wanted.parameters(router, link)?;
-            let changed = wanted.changed(router, &link)?;
+            let changed = wanted.changed(router, &link);
+            let changed = changed.inspect_err(|_| leave_master(router, cause, &wanted, link.index))?;
             if router.live.is_some() {
                 change_beside(router, request, changed.clone(), wanted.data.is_some())?;
                 if wanted.slave_data.is_some() {
@@ -485,7 +463,8 @@ fn change_group(
     let members = router.links.iter().filter(|link| link.group == group);
     for index in members.map(|link| link.index).collect::<Vec<_>>() {
         let Some(link) = router.links.get(index) else { continue };
-        let changed = wanted.apply(router, link)?;
+        let changed = wanted.apply(router, link);
+        let changed = changed.inspect_err(|_| leave_master(router, cause, wanted, index))?;
         change_link(router, cause, changed);
     }
     Ok(Outcome::Done)
@@ -515,11 +494,13 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let wanted = Wanted::parse(request)?;
     match wanted.find(router) {
         (Some(link), _) => {
-            let changed = wanted.changed(router, link)?;
+            let (index, cause) = (link.index, Cause::from(request));
+            let changed = wanted.changed(router, link);
+            let changed = changed.inspect_err(|_| leave_master(router, cause, &wanted, index))?;
             if router.live.is_some() {
                 return change_beside(router, request, changed, false);
             }
-            change_link(router, Cause::from(request), changed);
+            change_link(router, cause, changed);
             Ok(Outcome::Done)
         }
         (None, true) => Err(RequestError::errno(ENODEV)),
