@@ -318,16 +318,17 @@ Case(
     [("to all", frame(A, ALL)), ("nobody knows where", frame(A, B))],
     remembers=True,
 )
+SHORT_IP = [
+    (f"{name}, {length} bytes{tagged}", Ether(dst=B, src=A, type=tags[0] if tags else kind) / Raw((b"\x00\x05" + kind.to_bytes(2, "big") if tags else b"") + (b"\x45" if kind == 0x0800 else b"\x60") + bytes(length - 1)))
+    for tagged, tags in [("", []), (", tagged", [0x8100])]
+    for name, kind, lengths in [("IPv4", 0x0800, (1, 19, 20)), ("IPv6", 0x86DD, (2, 39, 40)), ("another type", 0x88B5, (1, 20))]
+    for length in lengths
+]
 Case(
     "bridge/vxlan-short",
     "Frames that end inside the IP header go into no VXLAN.",
     VXLAN_PORT,
-    [
-        (f"{name}, {length} bytes{tagged}", Ether(dst=B, src=A, type=tags[0] if tags else kind) / Raw((b"\x00\x05" + kind.to_bytes(2, "big") if tags else b"") + (b"\x45" if kind == 0x0800 else b"\x60") + bytes(length - 1)))
-        for tagged, tags in [("", []), (", tagged", [0x8100])]
-        for name, kind, lengths in [("IPv4", 0x0800, (1, 19, 20)), ("IPv6", 0x86DD, (2, 39, 40)), ("another type", 0x88B5, (1, 20))]
-        for length in lengths
-    ],
+    SHORT_IP,
     remembers=True,
 )
 Case(
@@ -346,6 +347,20 @@ Case(
     ],
     remembers=True,
 )
+for kind, own, far, address in [
+    ("gretap", "198.51.100.1", "198.51.100.2", "198.51.100.1/24 dev p1"),
+    ("ip6gretap", "2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::1/64 dev p1 nodad"),
+]:
+    Case(
+        f"bridge/{kind}-short",
+        f"Frames that end inside the IP header go into no {kind}, unless they have a tag.",
+        ["ip link set p0 up", "ip link set p1 up", f"ip addr add {address}", f"ip neigh add {far} lladdr 02:00:00:00:01:02 dev p1 nud permanent"]
+        + [f"ip link add tun1 address 02:00:00:00:00:bb type {kind} local {own} remote {far} ttl 64", "ip link set tun1 up"]
+        + [f"ip link add tun0 address {MAC} type bridge mcast_snooping 0", "ip link set p0 master tun0", "ip link set tun1 master tun0", "ip link set tun0 up"],
+        SHORT_IP,
+        remembers=True,
+        links=True,
+    )
 Case(
     "bridge/mtu",
     "Frames that a port is too small for.",

@@ -390,9 +390,12 @@ pub(super) fn encapsulate_to<const COUNT: bool, T: Trace>(
     if !tunnel.takes(inside) {
         return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
-    // Linux: `skb_vlan_inet_prepare`.
-    if (tunnel.kind.is_vxlan() || tunnel.kind.is_geneve()) && lacks_header(meta.packet.bytes(), heir) {
-        if tunnel.kind.is_geneve() {
+    // Linux: `skb_vlan_inet_prepare`. GRE does not look behind tags: `pskb_inet_may_pull`.
+    let of_gre = matches!(tunnel.kind, TunnelKind::Gretap | TunnelKind::Ip6gretap);
+    let prepares = tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
+    let looks = prepares || of_gre && heir.0 <= ethernet::Header::LEN;
+    if looks && lacks_header(meta.packet.bytes(), heir) {
+        if tunnel.kind.is_geneve() || tunnel.kind == TunnelKind::Ip6gretap {
             return refuse_out(path, tunnel, DropReason::TunnelPayload);
         }
         path.counters.add_link_drops(tunnel.link, Direction::Transmit, 1);

@@ -274,7 +274,7 @@ impl<'a, A: Family> FrameRun<'a, A> {
             && (is_from_remote(tunnel, own.get(8..)?)
                 || has_extensions(*own.get(ipv6::Header::NEXT_HEADER_OFFSET)?));
         let prepares = tunnel.kind.is_vxlan() || tunnel.kind.is_geneve();
-        let lacks = prepares && lacks_header(packet.bytes(), (at, ethertype));
+        let lacks = (prepares || at == ETHERNET) && lacks_header(packet.bytes(), (at, ethertype));
         if returns || lacks || header + ETHERNET > packet.headroom() {
             return None;
         }
