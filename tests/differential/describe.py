@@ -23,6 +23,27 @@ def layers(frame):
     return found
 
 
+def inside(frame):
+    """(what is before, the frame that a VXLAN, a Geneve device or a VLAN device carries in this one), or None: behind the first
+    of their headers. A packet gets an Ethernet header of nobody."""
+    kind, at = 0x6558, 0
+    while at < len(frame):
+        try:
+            name, _, following, size = LAYERS.get(kind, raw)(frame[at:])
+        except (struct.error, IndexError, ValueError):
+            return None
+        if size == 0:
+            return None
+        if name == "vlan":
+            return frame[12 : at + 4], frame[:12] + frame[at + 2 :] if at == 14 else None
+        at += size
+        if name in ("vxlan", "geneve") or name == "gre" and following == 0x6558:
+            bare = following in (0x0800, 0x86DD, 0x8847)
+            return frame[:at], bytes(12) + struct.pack("!H", following) + frame[at:] if bare else frame[at:]
+        kind = following
+    return None
+
+
 def raw(data):
     return "raw", {"len": len(data), "data": data.hex()}, None, 0
 

@@ -177,8 +177,13 @@ fn take_by<C: Carrier>(
     let (router, tables, readers) = Offline::new(&ports, workers).unwrap();
     without_fallback_devices(&router);
     let at = |now| router.router().stop_clock_at(now);
+    // As long again before the first line of `tc`, as `linux.py` waits.
+    let quiet = case.config.iter().position(|Run(words, _)| words[0] == "tc");
+    at(START - QUIET - if quiet.is_some() { QUIET } else { 0 });
+    let (links, traffic) = case.config.split_at(quiet.unwrap_or(case.config.len()));
+    let mut answer = Answer { config: run(&router, links), ..Answer::default() };
     at(START - QUIET);
-    let mut answer = Answer { config: run(&router, &case.config), ..Answer::default() };
+    answer.config.extend(run(&router, traffic));
     at(START);
     answer.before = run(&router, &case.shows);
 

@@ -67,6 +67,42 @@ def in_order(difference, facts):
         yield found
 
 
+def carried(difference):
+    """The difference as it is of frames that came in by VLAN devices and tunnels of frames, or leave by them: without the outer
+    headers of what came in, of what leaves, or of both, once and twice. What leaves by the same tunnel on both sides has the same
+    outer headers, but for lengths and what each chooses; else it is none of that."""
+    own = [[bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []], difference.more.get("there") or [], difference.more.get("here") or []]
+    if not own[1] + own[2]:
+        return
+
+    def peel(frames):
+        found = [describe.inside(frame) for frame in frames]
+        return None if not frames or None in [one and one[1] for one in found] else found
+
+    def outer(one):
+        return [(name, {key: value for key, value in fields.items() if key not in ("len", "id", "sum", "label", "sport", "tos", "tclass")}) for name, fields in describe.layers(one[0]) if name != "raw"]
+
+    ways = [(own[0], own[1], own[2], "")]
+    for came, there, here, how in ways:
+        if len(how) > 3:
+            continue
+        inputs = [(found[1] if (found := describe.inside(frame)) and found[1] else frame) for frame in came]
+        if inputs != came and how.count("i") < 2:
+            ways.append((inputs, there, here, how + "i"))
+        left = [peel(side) if side else [] for side in (there, here)]
+        if None not in left and how.count("o") < 2 and (not there or not here or [outer(one) for one in left[0]] == [outer(one) for one in left[1]]):
+            ways.append((came, [one[1] for one in left[0]], [one[1] for one in left[1]], how + "o"))
+    ports = [port for port, _ in difference.more.get("inputs") or []]
+    seen = [ways[0][:3]]
+    for came, there, here, _ in ways[1:]:
+        if (came, there, here) in seen:
+            continue
+        seen.append((came, there, here))
+        part = copy.copy(difference)
+        part.more = {**difference.more, "there": there, "here": here, "inputs": [(port, frame.hex()) for port, frame in zip(ports, came)]}
+        yield part
+
+
 def once(difference):
     """Of as many frames on either side, which are all the same there and here, as of copies, one each."""
     there, here = (difference.more.get(side) or [] for side in ("there", "here"))
@@ -105,6 +141,8 @@ def without(case, there, here, found, unfiltered=None):
 
     def explains(difference):
         heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
+        if heading is None and difference.kind.startswith("packet"):
+            heading = next((heading for part in carried(difference) for heading, function in PURPOSES if function.__module__ != layer2.__name__ and function(case, facts, part, here)), None)
         if heading is None and messages and counts_others(difference, [one[1:] for one in messages]):
             heading = messages[0][0]
         if heading is None and unfiltered and here["drops"].get("neighbour-unresolved") and difference.kind.startswith("shows tc -s: "):
