@@ -50,7 +50,7 @@ pub(super) fn create(
         Some("dummy") => LinkKind::Dummy,
         // Beside a kernel, ifb links are the kernel's.
         Some("ifb") if router.live.is_none() => LinkKind::Ifb,
-        Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
+        Some("vrf") => LinkKind::Vrf { table: vrf_table(wanted)? },
         _ => return Err(RequestError::new(EOPNOTSUPP, "Unknown device type")),
     };
     let template = match kind {
@@ -59,6 +59,9 @@ pub(super) fn create(
         _ => "dummy%d",
     };
     let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;
+    if let LinkKind::Vrf { table } = kind {
+        check_table(router, table)?;
+    }
     if router.live.is_some() {
         let device = match kind {
             LinkKind::Vrf { table } => Device::Vrf { table },
@@ -192,17 +195,22 @@ fn create_bridge(
     Ok(Outcome::Done)
 }
 
-/// Linux: `vrf_newlink`. In strict mode a table belongs to one VRF.
-fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, RequestError> {
+/// Linux: `vrf_newlink`.
+fn vrf_table(wanted: &Wanted<'_>) -> Result<u32, RequestError> {
     let missing = RequestError::new(EINVAL, "VRF table id is missing");
     let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
     let table = data.get(IFLA_VRF_TABLE).ok_or(missing)?;
     if table.u32() == 0 {
         return Err(table.invalid("Invalid VRF table id"));
     }
+    Ok(table.u32())
+}
+
+/// In strict mode a table belongs to one VRF, which is seen once the device has its name. Linux: `vrf_map_register_dev`.
+fn check_table(router: &Router, table: u32) -> Result<(), RequestError> {
     let strict = router.sysctls.value(&sysctl::STRICT_MODE, Instance::One) == 1;
-    if strict && router.links.vrf_with_table(table.u32()).is_some() {
+    if strict && router.links.vrf_with_table(table).is_some() {
         return Err(RequestError::new(libc::EBUSY, "Table is used by another VRF"));
     }
-    Ok(table.u32())
+    Ok(())
 }
