@@ -331,6 +331,15 @@ def sent_by_transport_inside(case, facts, difference, here):
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def sent_by_transport_behind_options(case, facts, difference, here):
+    # One with extension headers, behind the first of which it begins in Linux.
+    frames = [frame for side in ("there", "here") for frame in difference.more.get(side) or []]
+    extended = [bytes.fromhex(frame)[54:] for _, frame in difference.more.get("inputs") or [] if re.match(r"eth/ip6/(hbh|dstopt|routing|frag6)", describe.chain(bytes.fromhex(frame)))]
+    sends = any(re.search(r"(cmp|nbyte)\([^)]* layer 2 .*mirred ", line) for line in facts.lines)
+    return sends and bool(frames) and all(any(behind in frame for behind in extended) for frame in frames)
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
 def dropped_by_transport_inside(case, facts, difference, here):
     # Or that it drops, as what has no label where a label is changed, or what gets the tag of a VLAN that is not here.
     sides = [difference.more.get(side) or [] for side in ("there", "here")]

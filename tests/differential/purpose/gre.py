@@ -162,9 +162,15 @@ def other_station(case, facts, difference, here):
         names = [name for name, _ in layers]
         if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
-            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01":
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != mac_of_tap(facts):
                 return True
     return False
+
+
+def mac_of_tap(facts):
+    """The address that the ip6gretap has in the end."""
+    given = [match[1] for line in facts.lines if (match := re.search(r"link (?:add|set) tap\d address ([0-9a-f:]{17}) ", line + " "))]
+    return given[-1].replace(":", "") if given else "020000000a01"
 
 
 @purpose("Frames for other stations stay in ip6gretap")

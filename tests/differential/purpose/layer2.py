@@ -5,7 +5,7 @@ import re
 import compare
 import describe
 
-from .common import pair, purpose
+from .common import changed, error, pair, purpose
 
 ABOVE = r"link add .* type (vlan|bridge|vxlan|geneve|gretap|ip6gretap) "
 
@@ -76,23 +76,53 @@ def tells_nothing(case, facts, difference, here):
     return long and (there or fragments) and all(too_big(frame) for frame in there) and all(pieces(frame) for frame in ours)
 
 
+def congested(frame):
+    """The frame with a tag that a tunnel carries in a packet with ECN, or None."""
+    layers = describe.layers(frame)
+    outer = next((fields for name, fields in layers if name in ("ip4", "ip6")), {})
+    carried = describe.inside(frame)
+    while carried and carried[1][12:14] not in (b"\x81\0", b"\x88\xa8"):
+        carried = describe.inside(carried[1])
+    marked = outer.get("tos", outer.get("tclass", 0)) & 3
+    names = [name for name, _ in layers]
+    return carried[1] if marked and carried and "eth" in names[1:] else None
+
+
 @purpose("ECN behind a tag is left as it is")
 def ecn_behind_tag(case, facts, difference, here):
     """Linux drops what comes out of a tunnel by bits of the tag."""
     there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
-
-    def congested(frame):
-        layers = describe.layers(frame)
-        names = [name for name, _ in layers]
-        outer = next((fields for name, fields in layers if name in ("ip4", "ip6")), {})
-        marked = outer.get("tos", outer.get("tclass", 0)) & 3
-        inside = [name for name in names[names.index("eth") + 1 :]] if "eth" in names else []
-        return marked and "eth" in inside and "vlan" in inside[inside.index("eth") :]
-
     frames = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    if not frames and difference.kind.startswith("shows "):
+    return difference.kind.startswith("packet") and not there and bool(ours) and any(congested(frame) for frame in frames)
+
+
+@purpose("ECN behind a tag is left as it is")
+def counts_behind_tag(case, facts, difference, here):
+    """Which it counts as an error of the device, and neither there nor above as a packet."""
+    dropped = [found for _, _, frame in case["packets"] if (found := congested(bytes.fromhex(frame)))]
+    key = difference.more.get("key", "")
+    if not dropped or not difference.kind.startswith("shows link ") or not re.fullmatch(r"stats64\.rx\.(packets|bytes|errors)", key):
         return False
-    return not there and ours and any(congested(frame) for frame in frames)
+    more = int(difference.ours[0]) - int(difference.linux[0])
+    if not key.endswith("bytes"):
+        return 0 < (-more if key.endswith("errors") else more) <= len(dropped)
+    sums = {0}
+    for frame in dropped:
+        sums |= {total + len(frame) - less for total in sums for less in (0, 4, 14, 18)}
+    return more in sums - {0}
+
+
+@purpose("A tag hides the packet inside from a gretap over IPv4")
+def behind_tag_into_gretap(case, facts, difference, here):
+    a, b = pair(difference)
+    names = [name for name, _ in describe.layers(a)] if a else []
+    if not b or "vlan" not in names or "gre" not in names[: names.index("vlan")] or changed(a, b) is None:
+        return False
+    outer = names.index("gre") - 1
+    fields = [layers[outer][1] for layers in (describe.layers(a), describe.layers(b))]
+    same = [{key: value for key, value in one.items() if key not in ("ttl", "tos", "id", "sum")} for one in fields]
+    inside = [frame[frame.index(b"\x65\x58") :] for frame in (a, b)]
+    return names[outer] == "ip4" and same[0] == same[1] and fields[1]["ttl"] == 64 and fields[1]["tos"] in (0, fields[0]["tos"]) and inside[0] == inside[1]
 
 
 @purpose("`promiscuity` and `allmulti` of a link count its bridge alone")
@@ -100,7 +130,7 @@ def listening(case, facts, difference, here):
     if difference.more.get("key") in compare.LISTENING:
         return True
     # A VRF that takes a link down and up leaves the flag there.
-    plain = lambda lines: [re.sub(r"'PROMISC', |,PROMISC", "", line) for line in lines]
+    plain = lambda lines: [re.sub(r"'(PROMISC|ALLMULTI)', |,PROMISC|,ALLMULTI", "", line) for line in lines]
     flags = difference.more.get("key") == "flags" or difference.kind.startswith(("before ip: ", "before bridge -d: "))
     return bool(flags and any("PROMISC" in line for line in difference.linux) and plain(difference.linux) == plain(difference.ours) and any(" master vrf" in line for line in facts.lines))
 
@@ -134,3 +164,13 @@ def geneve_without_sum(case, facts, difference, here):
     inputs = [describe.layers(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []]
     unsummed = lambda layers: any(name == "ip6" for name, _ in layers) and any(name == "udp" and fields["dport"] in shared and fields["sum"] == "0x0" for name, fields in layers)
     return difference.kind.startswith("packet") and any(map(unsummed, inputs))
+
+
+@purpose("Packet Too Big says the MTU of the route")
+def mtu_of_route(case, facts, difference, here):
+    """The same error, with the MTU of a link in Linux and of a route here."""
+    a, b = pair(difference)
+    if not b or not error(a) or error(a)[:3] != (6, 2, 0) or (changed(a, b) or set()) - {"icmp.sum"} != {"icmp.rest"}:
+        return False
+    mtus = [next(int(fields["rest"], 16) for name, fields in describe.layers(frame) if name == "icmp") for frame in (a, b)]
+    return mtus[1] < mtus[0] and facts.leads(error(a)[3][0][1]["dst"], rf" mtu {mtus[1]}\b")
