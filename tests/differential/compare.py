@@ -469,7 +469,8 @@ def link_differences(case, n, there, here, when):
             if name.startswith("ifb") and key in ("stats64.rx.bytes", "stats64.tx.bytes") and 0 < y.get(key, 0) - x.get(key, 0) <= 4 * tagged and (y[key] - x[key]) % 4 == 0:
                 continue  # A tag comes in beside the frame.
             if x.get(key) != y.get(key):
-                found.append(Difference(f"{when} link {re.sub('[0-9]+$', '', name)} {key}", name, [f"{x.get(key)}"], [f"{y.get(key)}"], link=name, key=key, when=when))
+                packets = max(one.get(re.sub(r"bytes$", "packets", key)) or 0 for one in (x, y)) if key.endswith("bytes") else 0
+                found.append(Difference(f"{when} link {re.sub('[0-9]+$', '', name)} {key}", name, [f"{x.get(key)}"], [f"{y.get(key)}"], link=name, key=key, when=when, packets=packets))
     return found
 
 

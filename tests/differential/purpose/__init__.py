@@ -67,6 +67,11 @@ def in_order(difference, facts):
         yield found
 
 
+def looks_inside(function):
+    """Whether a purpose is about the inner frame, too: those of layer 2 look at all headers by themselves."""
+    return function.__module__ != layer2.__name__ or function in (layer2.moved_addresses, layer2.tagged_frame)
+
+
 def carried(difference):
     """The difference as it is of frames that came in by VLAN devices and tunnels of frames, or leave by them: without the outer
     headers of what came in, of what leaves, or of both, once and twice. What leaves by the same tunnel on both sides has the same
@@ -142,7 +147,7 @@ def without(case, there, here, found, unfiltered=None):
     def explains(difference):
         heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
         if heading is None and difference.kind.startswith("packet"):
-            heading = next((heading for part in carried(difference) for heading, function in PURPOSES if function.__module__ != layer2.__name__ and function(case, facts, part, here)), None)
+            heading = next((heading for part in carried(difference) for heading, function in PURPOSES if looks_inside(function) and function(case, facts, part, here)), None)
         if heading is None and messages and counts_others(difference, [one[1:] for one in messages]):
             heading = messages[0][0]
         if heading is None and unfiltered and here["drops"].get("neighbour-unresolved") and difference.kind.startswith("shows tc -s: "):

@@ -30,22 +30,64 @@ def counted(difference):
 
 @purpose("A link counts a tag that is in the frame")
 def counts_tags(case, facts, difference, here):
-    """Four bytes for a tag, up to three of a frame."""
+    """Four bytes for a tag, up to three of each frame that is counted there."""
     numbers = counted(difference)
-    most = 12 * (len(here["out"]) + len(case["packets"]))
-    is_of_tags = lambda key, a, b: a == b or "bytes" in key and abs(a - b) <= most and (a - b) % 4 == 0
+    packets = difference.more.get("packets") or max([max(pair) for key, pair in numbers.items() if "packets" in key], default=0)
+    is_of_tags = lambda key, a, b: a == b or "bytes" in key and abs(a - b) <= 12 * packets and (a - b) % 4 == 0
     tagged = any("vlan" in line for line in facts.lines) or any(frame[24:28] in ("8100", "88a8") for _, _, frame in case["packets"])
     return bool(numbers) and tagged and any(re.search(ABOVE, line + " ") for line in facts.lines) and all(is_of_tags(key, *pair) for key, pair in numbers.items())
+
+
+def sends(difference):
+    """Whether it is of what a link sends that is none of the ports, whose frames are seen, or of what a qdisc or a filter counts."""
+    if not difference.kind.startswith("shows link"):
+        return True
+    return difference.more["link"] not in ("p0", "p1", "p2") and difference.more["key"].startswith("stats64.tx.")
 
 
 @purpose("The router answers for itself")
 def asks_above(case, facts, difference, here):
     """Linux asks for a neighbour three times, by a device above others too, and each of these counts it."""
     numbers = counted(difference)
-    of_device = difference.more.get("link", "p0") not in ("p0", "p1", "p2") or not difference.kind.startswith("shows link")
     more = {key: a - b for key, (a, b) in numbers.items()}
-    asked = here["drops"].get("neighbour-unresolved", 0)
-    return bool(numbers) and of_device and asked and all(n >= 0 and n % 3 == 0 for n in more.values()) and any(re.search(ABOVE, line + " ") for line in facts.lines)
+    asked = 3 * 4 * here["drops"].get("neighbour-unresolved", 0)
+    most = lambda key: asked * (150 if "bytes" in key else 1)
+    fits = all(0 <= n <= most(key) and n % 3 == 0 for key, n in more.items())
+    return bool(numbers) and sends(difference) and fits and any(re.search(ABOVE, line + " ") for line in facts.lines)
+
+
+# What a frame at a port has more than in a device above: tags, and the outer headers of tunnels.
+OUTSIDE = [0, 4, 8, 12, 50, 54, 58, 70, 74, 38, 42, 46, 58, 66]
+
+
+def redirect(frame):
+    """How long the frame is in which Linux says of an IPv6 packet that there is a shorter way; 0 for others. Linux:
+    `ndisc_send_redirect`."""
+    while carried := describe.inside(frame):
+        frame = carried[1]
+    return 14 + 40 + 40 + 8 + min(len(frame) - 14 + 8, 1280 - 88) // 8 * 8 if frame[12:14] == b"\x86\xdd" else 0
+
+
+@purpose("The router answers for itself")
+def says_above(case, facts, difference, here):
+    """What Linux says on its own account, and what has left by a port, the devices above it have counted, too: that there is a
+    shorter way, and what it asks whom it has heard of."""
+    numbers = counted(difference)
+    sizes = [size for _, size in here.get("noise", [])] + [redirect(bytes.fromhex(frame)) for _, _, frame in case["packets"]]
+    sizes = [size for size in sizes if size]
+    if not numbers or not sizes or not sends(difference) or not any(re.search(ABOVE, line + " ") for line in facts.lines):
+        return False
+    for key, (a, b) in numbers.items():
+        if "bytes" not in key:
+            if not 0 <= a - b <= len(sizes):
+                return False
+            continue
+        sums = {0}
+        for size in sizes:
+            sums |= {total + size - less for total in sums for less in OUTSIDE if 28 <= size - less and total + size - less <= a - b}
+        if a - b not in sums:
+            return False
+    return any(a != b for a, b in numbers.values())
 
 
 @purpose("The router answers for itself")
@@ -153,7 +195,9 @@ def tells_at_once(case, facts, difference, here):
     there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
     too_big = lambda frame: re.search(r"icmp\((2,0|3,4)\)/quoted", describe.chain(frame)) is not None
     long = any(len(frame) > 2 * 1200 for _, frame in difference.more.get("inputs") or [])
-    return bool(ours) and not there and long and all(map(too_big, ours)) and any(re.search(r" type (vxlan|geneve) ", line) for line in facts.lines)
+    # Linux sends the first in fragments.
+    cut = lambda frame: frame[12:14] == b"\x08\0" and int.from_bytes(frame[20:22], "big") & 0x3FFF or "frag6" in describe.chain(frame)
+    return bool(ours) and all(map(cut, there)) and long and all(map(too_big, ours)) and any(re.search(r" type (vxlan|geneve) ", line) for line in facts.lines)
 
 
 @purpose("Each Geneve device says for itself")
@@ -174,3 +218,24 @@ def mtu_of_route(case, facts, difference, here):
         return False
     mtus = [next(int(fields["rest"], 16) for name, fields in describe.layers(frame) if name == "icmp") for frame in (a, b)]
     return mtus[1] < mtus[0] and facts.leads(error(a)[3][0][1]["dst"], rf" mtu {mtus[1]}\b")
+
+
+@purpose("A tag that a device without `reorder_hdr` leaves in the frame is not in `l2encap`")
+def tagged_frame(case, facts, difference, here):
+    a, b = pair(difference)
+    if not b or len(a) != len(b) + 4 or not any("l2encap" in line for line in facts.lines) or not any("reorder_hdr off" in line for line in facts.lines):
+        return False
+    # The frame is the last that begins with addresses of one that came in.
+    ends = {bytes.fromhex(frame)[:12] for _, frame in difference.more.get("inputs") or []}
+    at = max((b.rfind(end, 54) for end in ends), default=-1) + 12
+    return at > 65 and a[at : at + 2] in (b"\x81\0", b"\x88\xa8") and a[at + 4 :] == b[at:]
+
+
+@purpose("A frame that a bridge drops as too long for an ip6gretap is no error of that")
+def too_long_for_port(case, facts, difference, here):
+    key, link = difference.more.get("key", ""), difference.more.get("link", "")
+    port = any(re.search(rf"link set {link} .*master br\d", line) for line in facts.lines) if link else False
+    if not port or facts.tunnels.get(link) != "ip6gretap" or not re.fullmatch(r"stats64\.tx\.(errors|dropped)", key) or not difference.kind.startswith("shows "):
+        return False
+    long = sum(len(frame) > 2 * 1280 for _, _, frame in case["packets"])
+    return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= long
