@@ -299,6 +299,34 @@ Case(
     ],
     remembers=True,
 )
+Case(
+    "bridge/promiscuous-vlans",
+    "A VLAN device above a bridge has another address: the bridge takes all frames of VLANs that it is not in, with their tags.",
+    bridge(
+        "vlan_filtering 1",
+        after=[
+            "bridge vlan add dev p0 vid 5 pvid untagged",
+            "bridge vlan add dev p1 vid 5",
+            "bridge vlan add dev p0 vid 6",
+            "ip link add link tun0 name tun1 address 02:00:00:00:0b:01 type vlan id 5",
+            "ip link set tun1 up",
+            "ip addr add 10.1.0.1/24 dev tun1",
+            f"ip neigh add 10.1.0.2 lladdr {A} dev tun1 nud permanent",
+        ],
+    ),
+    [
+        ("for the VLAN device", frame(A, "02:00:00:00:0b:01", inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for one that is not known", frame(A, B, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for the bridge", frame(A, MAC, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for the port", frame(A, P0, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("for all", frame(A, ALL, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("with the tag", "p1", frame(C, "02:00:00:00:0b:01", 5, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("another VLAN", frame(A, "02:00:00:00:0b:01", 6, inner=ping("10.1.0.2", "10.1.0.1"))),
+        ("of the bridge's VLAN", "p1", frame(C, MAC, inner=ping("10.1.0.2", "10.1.0.1"))),
+    ],
+    remembers=True,
+    links=True,
+)
 SHORT = [
     (f"{tag:04x}, {more} more", Ether(dst=B, src=A, type=tag) / Raw(b"\x00\x05\x88\xb5\x00\x00\x00"[:more]))
     for tag in (0x8100, 0x88A8, 0x88B5)

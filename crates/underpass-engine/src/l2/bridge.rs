@@ -581,16 +581,15 @@ fn take_up<const COUNT: bool, T: Trace>(
         None => tag_of(packet.bytes()),
     };
     let counted = length.saturating_sub(ethernet::Header::LEN + beside);
-    if let Some(tagged) = tagged {
-        let vlans =
-            way.bridge.filters.as_ref().map(|(_, vlans)| &**vlans).filter(|vlans| vlans.has(tagged.id));
-        if vlans.is_none() {
+    if let (Some(tagged), Some((_, vlans))) = (tagged, &way.bridge.filters) {
+        // Linux: `br_handle_vlan`, by which a device that takes all frames gets those of other VLANs with their tags.
+        if !vlans.has(tagged.id) && !way.bridge.promiscuous {
             // Linux: `br_pass_frame_up` has counted it before it looks.
             let count = Count { packets: 1, bytes: counted as u64, errors: 0 };
             path.counters.add_link(way.id, Direction::Receive, count);
             return dropped(path, packet, DropReason::BridgeVlan, trace);
         }
-        if shape(&mut packet, Some(tagged), vlans).is_none() {
+        if shape(&mut packet, Some(tagged), Some(vlans)).is_none() {
             return dropped(path, packet, DropReason::NoHeadroom, trace);
         }
     }
