@@ -26,6 +26,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmpfs /run
 stty -echo -onlcr 2>/dev/null
+dmesg -n 1  # the console is for what the lines say
 sysctl -qw net.core.fb_tunnels_only_for_init_net=FALLBACK
 ip netns add here
 sysctl -qw net.ipv6.conf.default.disable_ipv6=1

@@ -8,7 +8,7 @@ use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Valida
 use super::super::Link;
 use super::super::publish::publish_link;
 use super::query::{PVID, RANGE_BEGIN, RANGE_END, UNTAGGED, notify_port};
-use super::request::{change_vlans, vlans};
+use super::request::{change_vlans, check_vlans, vlans};
 use super::vlans::{Options, Vlans};
 use super::{fdb, follow};
 use crate::dump::{Chunk, Dump, More, Outcome};
@@ -179,6 +179,9 @@ fn apply(
         vlans(link).map(|vlans| change_vlans(vlans, ids, requested.flags, deletes)).unwrap_or_default()
     };
     if deletes || requested.flags & ONLY_OPTIONS == 0 {
+        if !deletes {
+            check_vlans(&link, &(requested.first..=requested.last))?;
+        }
         gone = change(&mut link);
         let master =
             bridge.filter(|_| requested.flags & MASTER != 0).and_then(|bridge| router.links.get(bridge));

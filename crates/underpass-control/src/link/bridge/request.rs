@@ -7,7 +7,7 @@ use libc::{EINVAL, ENODEV, EOPNOTSUPP, ERANGE};
 use underpass_netlink::bridge::VLAN_TUNNEL;
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
-use super::super::Link;
+use super::super::{Link, valid_mac};
 use super::query::{
     IFLA_BRIDGE_VLAN_INFO, IFLA_BRIDGE_VLAN_TUNNEL_INFO, PVID, RANGE_BEGIN, RANGE_END, TUNNEL_FLAGS,
     TUNNEL_ID, TUNNEL_VID, UNTAGGED,
@@ -74,6 +74,9 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     for vni in tunnels.iter().filter(|_| !deletes).flat_map(|(ids, first)| ids.clone().zip(*first..)) {
         router.tunnels.networks.numbered(changed.index, vni.1)?;
     }
+    for Said { ids, .. } in said.iter().filter(|_| !deletes) {
+        check_vlans(&changed, ids)?;
+    }
     if let Some(vlans) = vlans(&mut changed) {
         for Said { ids, flags } in said {
             gone.extend(change_vlans(vlans, ids, flags, deletes));
@@ -105,6 +108,16 @@ pub(super) fn vlans(link: &mut Link) -> Option<&mut Vlans> {
         (Some(port), _) => Some(&mut port.vlans),
         (None, Some(bridge)) => Some(&mut bridge.vlans),
         (None, None) => None,
+    }
+}
+
+/// Refuses new VLANs of a bridge that has no address, as one that has lost its last port. Linux: `__vlan_add`, which gives the address
+/// an entry in each.
+pub(super) fn check_vlans(link: &Link, ids: &RangeInclusive<u16>) -> Result<(), RequestError> {
+    let bridge = link.bridge.as_ref().filter(|_| !valid_mac(link.mac));
+    match bridge.is_some_and(|bridge| ids.clone().any(|id| !bridge.vlans.has(id))) {
+        true => Err(RequestError::errno(EINVAL)),
+        false => Ok(()),
     }
 }
 
