@@ -143,9 +143,12 @@ def counts_behind_tag(case, facts, difference, here):
     """Which it counts as an error of the device, and neither there nor above as a packet."""
     dropped = [found for _, _, frame in case["packets"] if (found := congested(bytes.fromhex(frame)))]
     key = difference.more.get("key", "")
-    if not dropped or not difference.kind.startswith("shows link ") or not re.fullmatch(r"stats64\.rx\.(packets|bytes|errors)", key):
+    if not dropped or not difference.kind.startswith("shows link ") or not re.fullmatch(r"stats64\.rx\.(packets|bytes|errors|dropped)", key):
         return False
     more = int(difference.ours[0]) - int(difference.linux[0])
+    if key.endswith("dropped"):
+        # There of the tunnel, here of whoever does not take it.
+        return 0 < abs(more) <= len(dropped)
     if not key.endswith("bytes"):
         return 0 < (-more if key.endswith("errors") else more) <= len(dropped)
     sums = {0}
