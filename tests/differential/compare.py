@@ -398,7 +398,7 @@ def shown_lines(said):
     # Those that packets went to show for a while that nobody answered.
     lines = [line for line in lines if not re.match(r"[0-9a-f.:]+ dev \S+ +(FAILED|INCOMPLETE)", line)]
     # What Linux hears of neighbours where it asks nobody, and stations that wait to be forgotten.
-    lines = [line for line in lines if not re.match(r"\S+ dev \S+ lladdr 02:5a:\S+ STALE|([0-9a-f]{2}:){5}[0-9a-f]{2} dev .* stale$", line)]
+    lines = [line for line in lines if not re.match(r"\S+ dev \S+ lladdr \S+ STALE|([0-9a-f]{2}:){5}[0-9a-f]{2} dev .* stale$", line)]
     # Which groups and addresses a device listens to the router does not say; and the order of stations is that of a hash.
     lines = [line for line in lines if not re.match(r"\S+ dev (?!vx)\S+ self permanent|(33:33|01:00:5e|01:80:c2):\S+ dev \S+ self permanent", line)]
     # Its link-local addresses are ready in the order of a work queue.
