@@ -280,6 +280,22 @@ Case(
     shows=["tc -s filter show dev p0 ingress"],
 )
 Case(
+    "vlan/behind-priority",
+    "A tag that gives a priority alone is before that of a VLAN device.",
+    vlans(),
+    [
+        ("one", frame(Dot1Q(vlan=0, prio=3), Dot1Q(vlan=10), four)),
+        ("IPv6", frame(Dot1Q(vlan=0, prio=3), Dot1Q(vlan=10, prio=5), six)),
+        ("a service tag", frame(Dot1AD(vlan=0), Dot1Q(vlan=10), four)),
+        ("two", frame(Dot1Q(vlan=0), Dot1Q(vlan=0), Dot1Q(vlan=10), four)),
+        ("another VLAN", frame(Dot1Q(vlan=0), Dot1Q(vlan=11), four)),
+        ("of a VLAN", frame(Dot1Q(vlan=5), Dot1Q(vlan=10), four)),
+        ("a packet behind two", frame(Dot1Q(vlan=0), Dot1Q(vlan=0), four)),
+        ("for another station", frame(Dot1Q(vlan=0), Dot1Q(vlan=10), four, dst="02:00:00:00:00:99")),
+    ],
+    links=True,
+)
+Case(
     "vlan/qdisc",
     "A qdisc at a VLAN device and one at the port below it.",
     vlans()

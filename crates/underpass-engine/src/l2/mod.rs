@@ -34,7 +34,11 @@ impl Link {
 
     /// Whether a frame that has come in by it goes on by a link above it.
     fn goes_up(&self, frame: &[u8]) -> bool {
-        self.bridge_port.is_some() || self.vlans.as_ref().is_some_and(|vlans| vlans.of_frame(frame).is_some())
+        self.bridge_port.is_some()
+            || self
+                .vlans
+                .as_ref()
+                .is_some_and(|vlans| vlans.of_frame(frame).is_some() || vlans.priorities(frame) > 0)
     }
 }
 
@@ -109,7 +113,8 @@ pub(crate) fn go_up<const COUNT: bool, T: Trace>(
     trace: &mut T,
 ) {
     if let Some(vlans) = &link.vlans {
-        vlan::receive_tagged(path, view, vlans, burst, trace);
+        // Of a port of a bridge the bridge takes the others first.
+        vlan::receive_tagged(path, view, (vlans, link.bridge_port.is_none()), burst, trace);
     }
     if let Some(port) = &link.bridge_port {
         bridge::receive(path, view, ((id, link, port), all_but), burst, trace);

@@ -24,12 +24,12 @@ pub(crate) const TAG: usize = 4;
 const PLACE: u32 = 16;
 
 /// Takes the frames of VLAN devices out of a burst; they come in by these. Those of a device go on together, whatever is
-/// between them.
+/// between them. `outermost`: a frame may have the tag behind one that gives a priority alone.
 #[inline(never)]
 pub(super) fn receive_tagged<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
-    vlans: &Vlans,
+    (vlans, outermost): (&Vlans, bool),
     burst: &mut Burst,
     trace: &mut T,
 ) {
@@ -37,7 +37,11 @@ pub(super) fn receive_tagged<const COUNT: bool, T: Trace>(
     let link_of = |packet: &Packet| vlans.of_frame(packet.bytes()).map_or(0, |LinkId(id)| u64::from(id) + 1);
     let mut links: ArrayVec<u64, BURST> =
         burst.iter().zip(0..).map(|(packet, at): (_, u64)| link_of(packet) << PLACE | at).collect();
-    let Some(first) = links.first().map(|link| link >> PLACE) else { return };
+    let Some(mut first) = links.first().map(|link| link >> PLACE) else { return };
+    if outermost && links.iter().any(|link| link >> PLACE == 0) && take_off_priorities(vlans, burst) {
+        links = burst.iter().zip(0..).map(|(packet, at): (_, u64)| link_of(packet) << PLACE | at).collect();
+        first = links.first().map_or(0, |link| link >> PLACE);
+    }
     if links.iter().all(|link| link >> PLACE == first) {
         if let Some(id) = first.checked_sub(1) {
             receive_by(path, view, LinkId(id as u32), burst, trace);
@@ -54,6 +58,19 @@ pub(super) fn receive_tagged<const COUNT: bool, T: Trace>(
             None => burst.extend(taken),
         }
     }
+}
+
+/// Takes tags of no VLAN off frames that have one of a device behind it; whether there were such. Linux: `check_vlan_id` in
+/// `__netif_receive_skb_core`.
+#[cold]
+fn take_off_priorities(vlans: &Vlans, burst: &mut Burst) -> bool {
+    let mut found = false;
+    for packet in burst.iter_mut() {
+        for _ in 0..vlans.priorities(packet.bytes()) {
+            found |= remove(packet, ADDRESSES).is_some();
+        }
+    }
+    found
 }
 
 /// Frames with the tag of this device come in by it, without.

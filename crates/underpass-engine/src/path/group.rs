@@ -94,6 +94,10 @@ pub(crate) fn untag(meta: &mut PacketMeta, mpls: bool, answers: bool) -> Verdict
     let checked = match ethertype {
         ethernet::IPV6 => ipv6::check(meta.packet.bytes()).map(|checked| checked.len),
         ethernet::IPV4 => ipv4::check(meta.packet.bytes()).map(|checked| checked.len),
+        // Another one: Linux takes off as many as there are.
+        ethernet::VLAN | ethernet::SERVICE_VLAN if is_priority_tag(meta.packet.bytes()) => {
+            return Verdict::Untag;
+        }
         ethernet::VLAN | ethernet::SERVICE_VLAN => Err(DropReason::VlanUnknown),
         ethernet::MPLS if meta.is(GROUP) => Err(DropReason::GroupFrame),
         _ => return not_ip(ethertype, meta.packet.bytes(), mpls, answers),

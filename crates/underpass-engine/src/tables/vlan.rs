@@ -84,6 +84,18 @@ impl Vlans {
         self.of.each_ref().map(Option::as_deref)
     }
 
+    /// How many tags of no VLAN a frame begins with, if there is one that a device has behind them; else 0.
+    pub(crate) fn priorities(&self, frame: &[u8]) -> usize {
+        let tag = |n: usize| {
+            // As much behind it as `of_frame` wants.
+            let [a, b, c, d, _, _, _, _] = *frame.get(12 + 4 * n..)?.first_chunk()?;
+            let protocol = u16::from_be_bytes([a, b]);
+            place(protocol).map(|_| (protocol, u16::from_be_bytes([c, d]) % IDS as u16))
+        };
+        let tags = (0..).map_while(|n| tag(n)).take_while(|(_, id)| *id == 0).count();
+        if tag(tags).is_some_and(|(protocol, id)| self.of_tag(protocol, id).is_some()) { tags } else { 0 }
+    }
+
     /// The device of the tag that a frame begins with, behind its addresses.
     #[inline(always)]
     pub(crate) fn of_frame(&self, frame: &[u8]) -> Option<LinkId> {
