@@ -327,6 +327,24 @@ Case(
     remembers=True,
     links=True,
 )
+Case(
+    "bridge/redirected",
+    "What a filter at one port mirrors or redirects to another, where it comes in, has its addresses there.",
+    bridge(
+        after=[
+            "tc qdisc add dev p0 clsact",
+            "tc filter add dev p0 ingress protocol ip pref 1 flower ip_ttl 9 action mirred ingress mirror dev p1",
+            "tc filter add dev p0 ingress protocol ip pref 2 flower ip_ttl 7 action mirred ingress redirect dev p1",
+        ]
+    ),
+    [
+        ("mirrored", frame(A, B, inner=ip4("10.1.0.9", "10.1.0.8", ttl=9) / udp())),
+        ("redirected", frame(A, B, inner=ip4("10.1.0.9", "10.1.0.8", ttl=7) / udp())),
+        ("redirected, for the port", frame(A, P0, inner=ip4("10.1.0.9", "10.1.0.8", ttl=7) / udp())),
+        ("as it is", frame(A, B)),
+    ],
+    remembers=True,
+)
 SHORT = [
     (f"{tag:04x}, {more} more", Ether(dst=B, src=A, type=tag) / Raw(b"\x00\x05\x88\xb5\x00\x00\x00"[:more]))
     for tag in (0x8100, 0x88A8, 0x88B5)

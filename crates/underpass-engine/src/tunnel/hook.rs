@@ -306,7 +306,7 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
         };
     }
     if packet.tag().headless == 0 {
-        apply_type(&mut packet, link.mac);
+        apply_type(&mut packet, link);
         // Above it may be a bridge whose VLANs are its networks: as it came in, or as an action says.
         let network = match packet.tag().tunnel {
             0 => outer.map(|outer| outer.id),

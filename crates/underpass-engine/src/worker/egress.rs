@@ -234,7 +234,7 @@ fn go_elsewhere<const COUNT: bool, T: Trace>(
                 Classified::Dropped | Classified::Gone => return,
             }
         }
-        apply_type(&mut packet, link.mac);
+        apply_type(&mut packet, link);
         let mut burst = Burst::new();
         burst.push(packet);
         path.take_in(view, (port, to, link), &mut burst, trace);

@@ -50,8 +50,8 @@ pub(crate) fn classify_burst<const COUNT: bool, T: Trace>(
     for packet in classified {
         match classify_at_hook(path, view, hook, packet, place, trace) {
             Classified::On(mut packet, _) => {
-                if place.ingress {
-                    apply_type(&mut packet, place.mac);
+                if let Some(link) = view.link(place.link).filter(|_| place.ingress) {
+                    apply_type(&mut packet, link);
                 }
                 burst.push(packet);
             }

@@ -514,13 +514,17 @@ fn with_key(view: &View<'_>, packet: &Packet, place: &Place) -> Option<Place> {
     keyed.then(|| Place { outer: key_of(view, packet).map(given), ..*place })
 }
 
-/// Lets the type that `skbedit ptype` has given to a packet count: the path decides whose a packet is by its address.
+/// Lets the type that `skbedit ptype` has given to a packet count, or another link where it came in: the path decides whose a packet
+/// is by its address. So does a bridge, which asks for no type.
 #[inline]
-pub(crate) fn apply_type(packet: &mut Packet, mac: [u8; 6]) {
+pub(crate) fn apply_type(packet: &mut Packet, link: &Link) {
+    if link.bridge_port.is_some() {
+        return;
+    }
     let kind = packet.tag().packet_type;
     let Some(destination) = packet.bytes_mut().first_chunk_mut() else { return };
     *destination = match kind {
-        1 => mac,
+        1 => link.mac,
         2 => ethernet::BROADCAST,
         3 if destination[0] & 1 != 0 && *destination != ethernet::BROADCAST => return,
         // To nobody.

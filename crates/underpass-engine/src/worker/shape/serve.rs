@@ -269,7 +269,7 @@ fn go_on<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, t
                 // Linux does not look again whose they are.
                 for packet in burst.iter_mut() {
                     with_header(packet, &place);
-                    apply_type(packet, link.mac);
+                    apply_type(packet, link);
                 }
                 path.take_in(view, (port, id, link), &mut burst, trace);
             }
