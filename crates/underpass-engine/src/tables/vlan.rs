@@ -92,7 +92,7 @@ impl Vlans {
             let protocol = u16::from_be_bytes([a, b]);
             place(protocol).map(|_| (protocol, u16::from_be_bytes([c, d]) % IDS as u16))
         };
-        let tags = (0..).map_while(|n| tag(n)).take_while(|(_, id)| *id == 0).count();
+        let tags = (0..).map_while(tag).take_while(|(_, id)| *id == 0).count();
         if tag(tags).is_some_and(|(protocol, id)| self.of_tag(protocol, id).is_some()) { tags } else { 0 }
     }
 
