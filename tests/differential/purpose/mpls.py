@@ -45,7 +45,11 @@ def into_vrf(case, facts, difference, here):
     # By a label into a VRF, its hop limit its own and used up: Linux sends it with hop limit 0.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))
     told = len(b) == 1 and error(b[0])
-    if len(a) != 1 or b and (not told or told[1:3] not in ((11, 0), (3, 0))):
+    if b and (not told or told[1:3] not in ((11, 0), (3, 0))):
+        return False
+    if cut := used_up_inside(a, inputs(difference)):
+        return cut
+    if len(a) != 1:
         return False
     # A route of the VRF may put labels on it.
     pushes = any("encap mpls" in line for line in facts.lines)
@@ -57,6 +61,16 @@ def into_vrf(case, facts, difference, here):
         layers[1:2] and layers[1][0] == "mpls" and any(values.get("src") == sent["src"] and values.get("dst") == sent["dst"] for _, values in layers[2:])
         for layers in inputs(difference)
     )
+
+
+def used_up_inside(frames, came):
+    """Whether frames are a packet in a tunnel, or parts of it, whose hop limit is 0, and which came below a label as the last hop."""
+    outer = [layers[1][1] for layers in map(describe.layers, frames) if layers[1:] and layers[1][0] in ("ip4", "ip6")]
+    if not outer or len(outer) < len(frames) or len({(one["src"], one["dst"], one.get("id")) for one in outer}) > 1:
+        return False
+    inside = [values for frame in frames for name, values in describe.layers(frame)[2:] if name in ("ip4", "ip6") and values.get("ttl", values.get("hops")) == 0]
+    ends = {(values["src"], values["dst"]) for layers in came if layers[1:2] and layers[1][0] == "mpls" for name, values in layers[2:] if name in ("ip4", "ip6") and values.get("ttl", values.get("hops")) == 1}
+    return len(inside) == 1 and (inside[0]["src"], inside[0]["dst"]) in ends
 
 
 @purpose("What a label leads into a VRF is checked")
@@ -165,10 +179,29 @@ def told_of_labels(case, facts, difference, here):
         return False
     # The message may be in a tunnel.
     quoted = a[0][a[0].index(address_pair(told[3][0][1])) - 8 :]
-    # Its destination may have been the segment that a SID has made it.
-    came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for _, _, frame in case["packets"] for packet in [bytes.fromhex(frame)])
+    labels = below_labels(quoted, [bytes.fromhex(frame) for _, _, frame in case["packets"]])
+    return labels is not None and any("encap mpls" in line and " via " not in line for line in facts.lines)
+
+
+def below_labels(quoted, packets):
+    """Where the IPv6 packet begins in what an error quotes of labels before it: one of `packets`, or one that a SID has sent to a
+    segment of it."""
+    came = lambda ends: any(ends[:16] in packet and ends[16:] in packet for packet in packets)
     labels = [n for n in (4, 8, 12) if len(quoted) >= n + 40 and came(quoted[n + 8 : n + 40])]
-    return bool(labels) and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
+    return labels[0] if labels and quoted[labels[0]] >> 4 == 6 else None
+
+
+@purpose("The labels of an action are no IPv6 header")
+def told_of_pushed(case, facts, difference, here):
+    # Of one that an earlier packet has not arrived for, or of such a message that goes into the tunnel in its turn.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    pushed = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (tun\d) (?:egress|parent) .*action mpls (?:mac_)?push ", line))}
+    if not told or told[:3] != (6, 1, 3) or not any(facts.tunnels.get(name) in ("ipip", "sit", "gre") for name in pushed):
+        return False
+    quoted = a[0][a[0].index(address_pair(told[3][0][1])) - 8 :]
+    messages = [frame for frame in (bytes.fromhex(frame) for _, _, frame in here.get("linux", [])) if (one := error(frame)) and one[:3] == (6, 1, 3)]
+    return below_labels(quoted, [bytes.fromhex(frame) for _, _, frame in case["packets"]] + messages) is not None
 
 
 @purpose("A label without a gateway goes to the neighbour that has the packet's destination")

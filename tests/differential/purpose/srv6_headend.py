@@ -284,7 +284,7 @@ def remembered_loop(case, facts, difference, here):
     # A packet that the route would lead to itself goes where Linux has sent another by it, which a rule has led elsewhere.
     a = difference.more.get("there")
     layers = describe.layers(a[0]) if a and len(a) == 1 and not difference.more.get("here") else []
-    if [name for name, _ in layers[1:3]] != ["ip6", "routing"] or not here["drops"].get("loop"):
+    if [name for name, _ in layers[1:3]] != ["ip6", "routing"] or not any(here["drops"].get(reason) for reason in ("loop", "encapsulation-loop")):
         return False
     to = layers[1][1]["dst"]
     ways = [net for net, line in facts.routes if re.search(r"encap (seg6|rpl) ", line) and to in line and ipaddress.ip_address(to) in net]
