@@ -372,11 +372,18 @@ def drops_by_transport_inside(case, facts, difference, here):
 def policed_by_transport_inside(case, facts, difference, here):
     # Or one behind it, as it has taken the tokens that this one had needed, or was one of so many.
     rated = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action (?:police (?:pkts_)?rate|\w+ random determ drop)", line))}
+    # Or a later filter has such an action, by its number, for what no other one has taken.
+    drops = {match[1] for line in facts.lines if (match := re.search(r"actions add action \w+ random determ drop \d+ index (\d+)", line))}
+    taking = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action ", line))}
+    rated |= {port for port in taking if any(re.search(rf"filter add dev p{port} ingress .*action (?:gact index {number}$|\w+ random determ drop)", line) for number in drops | {"none"} for line in facts.lines)}
     by = {f"{port}" for port, _ in difference.more.get("inputs") or []}
     sides = [bool(difference.more.get(side)) for side in ("there", "here")]
     others = [int(port) for port in "012" if port not in by & rated]
     nested = any(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in before(case, difference, others))
-    return bool(by) and by <= rated and sides[0] != sides[1] and nested
+    # One that came by such a port, where others came at the same time.
+    came = [bytes.fromhex(frame) for port, frame in difference.more.get("inputs") or [] if f"{port}" in rated]
+    theirs = by <= rated or all(part_of(frame, came) for side in ("there", "here") for frame in difference.more.get(side) or [])
+    return bool(by & rated) and theirs and sides[0] != sides[1] and nested
 
 
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")

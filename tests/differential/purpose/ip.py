@@ -214,6 +214,32 @@ def spread_to_filter(case, facts, difference, here):
     return bool(redirects) and (bool(told) or f"p{difference.more['port']}" not in redirects)
 
 
+@purpose("Multipath looks deeper")
+def spread_to_silent(case, facts, difference, here):
+    # At the gateway of one of those ways nobody answers: it has no neighbour, or its port has been down since.
+    frames = [frame for side in ("there", "here") for frame in difference.more.get(side) or []]
+    if len(frames) != 1 or difference.more.get("slot") is None or error(frames[0]):
+        return False
+    answers = set()
+    for line in facts.lines:
+        if down := re.match(r"ip link set (p\d) down", line):
+            answers = {(to, by) for to, by in answers if by != down[1]}
+        elif known := re.match(r"ip(?: -6)? neigh (?:add|replace) ([0-9a-f:]+) lladdr \S+ dev (\S+)", line):
+            answers.add((ipaddress.ip_address(known[1]), known[2]))
+    goals = {values["dst"] for name, values in describe.layers(frames[0])[1:2] if name == "ip6"}
+    ways = {(ipaddress.ip_address(near), device) for goal in goals for near, device in shared_ways(facts, goal)}
+    return bool(ways & answers) and bool({way for way in ways - answers if str(way[1]).startswith("p")})
+
+
+@purpose("A packet of IPsec has an unknown protocol")
+def of_ipsec(case, facts, difference, here):
+    a, b = pair(difference)
+    x, y = a and error(a), b and error(b)
+    if not x or not y or (x[:3], y[:3]) != ((4, 3, 3), (4, 3, 2)) or x[3][0][1]["proto"] not in (50, 51, 108):
+        return False
+    return (changed(a, b) or {"no"}) - OWN == {"icmp.code"}
+
+
 def same_inside(a, b):
     """Whether two frames that went different ways have the same packet inside, or quote it."""
     x, y = describe.layers(a), describe.layers(b)
