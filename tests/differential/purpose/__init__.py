@@ -12,7 +12,7 @@ import compare
 import describe
 
 from . import srv6_endpoint, srv6_headend, rpl, loops, ip, ioam, mpls, tunnels, gre, mirror, control, layer2  # noqa: F401
-from .common import Facts, PURPOSES, counts_others, error, rounds, without_requests
+from .common import Facts, PURPOSES, counts_others, drops_others, error, rounds, without_requests
 
 
 def check(path):
@@ -148,13 +148,14 @@ def without(case, there, here, found, unfiltered=None):
         heading = next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
         if heading is None and difference.kind.startswith("packet"):
             heading = next((heading for part in carried(difference) for heading, function in PURPOSES if looks_inside(function) and function(case, facts, part, here)), None)
-        if heading is None and messages and counts_others(difference, [one[1:] for one in messages]):
+        others = [one[1:] for one in messages]
+        if heading is None and messages and (counts_others(difference, others) or drops_others(difference, facts, others)):
             heading = messages[0][0]
         if heading is None and unfiltered and here["drops"].get("neighbour-unresolved") and difference.kind.startswith("shows tc -s: "):
             # Or these, and its requests for a neighbour.
             for number, size in itertools.product(range(3, 3 * rounds(case) + 1, 3), (86, 42)):
                 rest = without_requests(difference, number, size)
-                if rest.linux == rest.ours or messages and counts_others(rest, [one[1:] for one in messages]):
+                if rest.linux == rest.ours or messages and counts_others(rest, others):
                     return "The router answers for itself"
         return heading
 

@@ -261,6 +261,18 @@ def more_hits(line, other):
     return [int(x[2]) - int(y[2]) for x, y in zip(hit.finditer(line), hit.finditer(other))]
 
 
+def drops_others(difference, facts, packets):
+    """Whether the root qdisc of a port has dropped some packets, by a filter of its own, that the other of the two has not had: 1 and
+    -1 are those of the router and of Linux."""
+    at = re.match(r"qdisc \S+ \S+ dev (p\d) root", difference.what)
+    sent = [re.fullmatch(r"\s*(Sent \d+ bytes \d+ pkt \(dropped )(\d+)(,.*)", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or sent[0].group(1, 3) != sent[1].group(1, 3):
+        return False
+    more = int(sent[1][2]) - int(sent[0][2])
+    alike = sum(sign * more > 0 for sign, _ in packets)
+    return any(re.search(rf"filter add dev {at[1]} parent .* drop$", line) for line in facts.lines) and 0 < abs(more) <= alike
+
+
 def counts_more(difference, packets, most=1000):
     """Whether the router has counted some packets more, `most` of them, each of one of the lengths given for it."""
     return counts_others(difference, [(1, sizes) for sizes in packets], most)

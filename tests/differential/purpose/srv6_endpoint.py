@@ -410,6 +410,22 @@ def reduced(case, facts, difference, here):
 
 
 @purpose("A reduced list is taken at addresses that are no SIDs")
+def reduced_counted(case, facts, difference, here):
+    # A SID that such a list leads to counts what comes to it.
+    counts = sid_counts(difference)
+    if not counts:
+        return False
+    (sid, packets, errors), (_, own_packets, own_errors) = counts
+    came = 0
+    for layers in tried(case, difference):
+        outer, routing = outermost(layers)
+        if routing and routing["type"] == 4 and outer["dst"] in facts.own and routing["left"] and routing["data"][:2] == f"{routing['left'] - 1:02x}":
+            came += segments(routing)[routing["left"] - 1 :][:1] == [sid]
+    more = own_packets - packets + own_errors - errors
+    return own_packets >= packets and own_errors >= errors and 0 < more <= came
+
+
+@purpose("A reduced list is taken at addresses that are no SIDs")
 def last_entry(case, facts, difference, here):
     # A last entry beyond the list, or segments left beyond it, of which Linux does not tell: it goes on to the next segment.
     a, b = (difference.more.get(side) or [] for side in ("there", "here"))
