@@ -25,7 +25,7 @@ def check(path):
 
 def parts(difference, errors=False, payload=False):
     """What differs in a slot, frame by frame: frames of the same layers are a pair, with `errors` those to the same sender, and with
-    `payload` those of the same length that end alike; the others stand alone."""
+    `payload` those that end alike and are of the same length, but for an Ethernet header; the others stand alone."""
     there, here = difference.more.get("there") or [], list(difference.more.get("here") or [])
     found = []
     for a in there:
@@ -35,7 +35,7 @@ def parts(difference, errors=False, payload=False):
             # About that packet, if several hear of some.
             b = max(others, key=lambda b: sum(x == y for x, y in zip(told[3], error(b)[3])), default=None)
         if b is None and payload:
-            b = next((b for b in here if len(b) == len(a) and b[-20:] == a[-20:]), None)
+            b = next((b for b in here if len(b) - len(a) in (0, 14) and b[-20:] == a[-20:]), None)
         if b is not None:
             here.remove(b)
         found.append(([a], [] if b is None else [b]))

@@ -129,6 +129,9 @@ def by_the_same_link(case, facts, difference, here):
         if told and told[1:3] not in ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0)):
             return False
         goals |= {values["dst"] for name, values in (told[3] if told else describe.layers(frame)[1:])[:1] if name.endswith("ip6")}
+        if not told and len(frame) > 34 and frame[12:14] == b"\x08\0" and str(ipaddress.ip_address(frame[26:30])) in facts.own:
+            # Into a tunnel of IPv6 packets over IPv4.
+            goals |= {values["dst"] for name, values in describe.layers(frame)[2:3] if name == "ip6"}
     if there and ours and not all(same_inside(a, b) for a in there for b in ours):
         return False
     came = tried(case, difference)

@@ -7,7 +7,7 @@ import re
 import compare
 import describe
 
-from .common import before, by_program, counts_others, error, inputs, only, pair, purpose, quotes_more, rounds, segments, sid_counts, tried
+from .common import before, by_program, counts_others, error, inputs, only, pair, purpose, quotes_more, rounds, segments, sid_counts, to_programs, tried
 
 
 def visited(case, difference):
@@ -128,7 +128,9 @@ def own_header(case, facts, difference, here):
     # Into the packet that it quotes, Linux has inserted its own routing header.
     def from_here(ours):
         came = visited(case, difference)
-        return facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
+        # Or a program, `steer.c`, by the tag in the SRH.
+        program = any(outer["dst"] == ours["dst"] and int(routing["data"][4:8] or "0", 16) in (24, 25, 50) for came in tried(case, difference) for outer, routing in to_programs([came], facts))
+        return program or facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
 
     return quotes_more(difference, "routing", {"dst"}, from_here)
 
@@ -171,7 +173,8 @@ def behind_options(case, facts, difference, here):
 @purpose("A route with segments leads each packet by its own link")
 def remembered(case, facts, difference, here):
     # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
-    if "vrf" not in facts.tunnels.values() or "linux" not in here:
+    ruled = any(re.search(r"\brule add ", line) for line in facts.lines)
+    if "vrf" not in facts.tunnels.values() and not ruled or "linux" not in here:
         return False
     own = compare.own_addresses(case)
     pushed = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*action vlan push", line))}
@@ -313,6 +316,31 @@ def headless(case, facts, difference, here):
     if b[14:] == a and any("End.DX2" in action for action in facts.sids.values()):
         return True
     return len(b) == len(a) + 14 and re.match(r"eth/(mpls/|eth/)*(ip[46]/(hbh/|dstopt/|routing/|udp/|udp/(mpls/)+|gue/|gre/|eth/)*)+eth", describe.chain(b)) is not None
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
+def headless_too_long(case, facts, difference, here):
+    # With that it is too long, or has to be cut.
+    a = difference.more.get("there")
+    if not a or difference.more.get("here") or not here["drops"].get("too-big") or not any("l2encap" in line for line in facts.lines):
+        return False
+    at_once = [bytes.fromhex(frame) for slot, _, frame in here.get("linux", []) if slot == difference.more.get("slot")]
+    came = [bytes.fromhex(frame)[34:] for _, frame in difference.more.get("inputs") or []]
+
+    def too_long(frame):
+        name, outer = describe.layers(frame)[1]
+        if name == "ip4" and int(outer["frag"], 16) & 0x1FFF:
+            # A part of it: the first one says what it is.
+            same = lambda other: other[12:14] == b"\x08\0" and other[18:20] == frame[18:20] and other[26:34] == frame[26:34] and not int.from_bytes(other[20:22], "big") & 0x1FFF
+            frame = next(filter(same, at_once), b"")
+        packet = next((bytes.fromhex(values["dst"] + values["src"]) for name, values in describe.layers(frame)[2:] if name == "eth"), b"")
+        at = frame.find(packet, 14)
+        if not packet or frame[at] >> 4 not in (4, 6):
+            return False
+        size = int.from_bytes(frame[at + 2 : at + 4], "big") if frame[at] >> 4 == 4 else 40 + int.from_bytes(frame[at + 4 : at + 6], "big")
+        return at + size > 1500 and any(frame[at + 12 : at + 40] in other for other in came)
+
+    return all(map(too_long, a))
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
