@@ -344,6 +344,9 @@ def dropped_by_transport_inside(case, facts, difference, here):
     # Or that it drops, as what has no label where a label is changed, or what gets the tag of a VLAN that is not here.
     sides = [difference.more.get(side) or [] for side in ("there", "here")]
     drops = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action (?:drop|mpls (?:modify|dec_ttl)|vlan push|.*\bdrop$)", line))}
+    # Or where it goes into a tunnel that a filter sends it to.
+    into = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (tun\d) egress .*(?:cmp|nbyte)\([^)]* layer 2 .*action (?:drop|mpls (?:modify|dec_ttl))", line))}
+    drops |= {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*mirred egress (?:redirect|mirror) dev (tun\d)\b", line)) and match[2] in into}
     ends = lambda layers: {(values["src"], values["dst"]) for name, values in layers if name in ("ip4", "ip6")}
     nested = set()
     for port, frame in difference.more.get("inputs") or []:

@@ -260,11 +260,20 @@ def unspecified(case, facts, difference, here):
 
 @purpose("No source validation")
 def own_source_mirrored(case, facts, difference, here):
-    # A message of the router's own that a filter where it leaves has sent back: each time its TTL is lower.
+    # What the router has sent itself, which a filter where it leaves has sent back: each time its TTL is lower.
     there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
-    if not ours or there or not any(re.search(r"filter add dev \S+ egress .*mirred ingress (mirror|redirect)", line) for line in facts.lines):
+    if not ours or there or not any(re.search(r"filter add dev \S+ (egress|parent) .*mirred ingress (mirror|redirect)", line) for line in facts.lines):
         return False
-    return all(values["src"] in facts.own and values["ttl"] < 64 for frame in ours for name, values in describe.layers(frame)[1:2] if name == "ip4") and all(describe.layers(frame)[1][0] == "ip4" for frame in ours)
+    at_once = [describe.layers(bytes.fromhex(frame))[1:] for slot, _, frame in here["out"] if slot == difference.more.get("slot")]
+
+    def lowered(layers):
+        name, values = layers[0]
+        if name != "ip4" or values["src"] not in facts.own:
+            return False
+        alike = lambda other: other[0][0] == "ip4" and all(other[0][1][key] == values[key] for key in ("src", "dst", "id")) and other[1:] == layers[1:]
+        return values["ttl"] < 64 or any(alike(other) and other[0][1]["ttl"] > values["ttl"] for other in at_once)
+
+    return all(lowered(describe.layers(frame)[1:]) for frame in ours)
 
 
 @purpose("No source validation")
