@@ -424,3 +424,15 @@ filters(
         ("UDP", ip4() / udp()),
     ],
 )
+
+filters(
+    "cut-tag",
+    "A frame that is cut off at its tag comes to no filter: Linux wants an EtherType behind the tag.",
+    ["protocol all prio 1 matchall action pass"],
+    [
+        (f"{tag:04x}, {more} more", Ether(dst=P0, src=N0, type=tag) / Raw(b"\x00\x07\x08\x00\x45\x00\x00"[:more]))
+        for tag in (0x8100, 0x88A8, 0x88B5)
+        for more in (1, 4, 5, 6)
+    ],
+    shows=(INGRESS, "tc -s qdisc show dev p0"),
+)
