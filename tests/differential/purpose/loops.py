@@ -49,7 +49,7 @@ def loops(case, facts, difference, here):
 def looped_into_tunnel(case, facts, difference, here):
     # A tunnel whose other end a policy leads back into it, which counts each round until Linux has had enough: the third.
     loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop"))
-    round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst (\S+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
+    round_ = {match[2] for line in facts.lines if (match := re.search(r" encap ip6? .*?dst ([0-9a-f.:]+) .*dev (tun\d)", line)) and facts.leads(match[1], r"encap seg6 | dev tun\d")}
     # Or one without a remote address, in a VRF that a route leads its packets back into: to the gateway of each.
     for vrf in (name for name, kind in facts.tunnels.items() if kind == "vrf"):
         bound = {match[1] for line in facts.lines if (match := re.search(rf"link set (tun\d) master {vrf}", line))}
@@ -125,17 +125,27 @@ def copies_of_copies(case, facts, difference, here):
     # or is told of such a packet.
     loops = sum(here["drops"].get(reason, 0) for reason in ("loop", "encapsulation-loop", "mirred-loop", "tunnel-limit"))
     sides = [difference.more.get(side) or [] for side in ("there", "here")]
-    if not loops or not difference.kind.startswith("packet") or abs(len(sides[0]) - len(sides[1])) > ROUNDS * loops:
+    # A copy that is not made here is none that is dropped.
+    unmade = bool(sides[0]) and not sides[1]
+    if not difference.kind.startswith("packet") or not unmade and (not loops or abs(len(sides[0]) - len(sides[1])) > ROUNDS * loops):
         return False
     ends = set()
     for line in facts.lines:
         if sent := re.search(r"filter add dev (p\d) egress .*mirred egress mirror dev (tun\d)\b", line):
             made = next((line + " " for line in facts.lines if f" link add {sent[2]} " in line), "")
             local, remote = (re.search(rf" {end} (\S+)", made) for end in ("local", "remote"))
+            # Or filters name the ends, there or where it is copied.
+            for other in facts.lines:
+                named = re.search(rf"filter add dev (?:{sent[1]}|{sent[2]}) egress .*action tunnel_key set src_ip (\S+) dst_ip (\S+)", other)
+                if named and leaves_by(facts, named[2], sent[1]):
+                    ends.add((ipaddress.ip_address(named[1]), ipaddress.ip_address(named[2])))
             if local and remote and leaves_by(facts, remote[1], sent[1]):
                 ends.add((ipaddress.ip_address(local[1]), ipaddress.ip_address(remote[1])))
     came = [packet for _, packet in arrived(case, difference)]
-    of_tunnel = lambda frame: any(name.endswith(("ip4", "ip6")) and (ipaddress.ip_address(values["src"]), ipaddress.ip_address(values["dst"])) in ends for name, values in describe.layers(frame))
+    often = lambda frame: sum(name.endswith(("ip4", "ip6")) and (ipaddress.ip_address(values["src"]), ipaddress.ip_address(values["dst"])) in ends for name, values in describe.layers(frame))
+    of_tunnel = lambda frame: often(frame) > 0
+    if not loops and not all(often(frame) > 2 for frame in sides[0]):
+        return False
     at_once = [bytes.fromhex(frame) for side in ("linux", "out") for slot, _, frame in here.get(side, []) if slot == difference.more.get("slot")]
     if not ends or not any(map(of_tunnel, at_once)):
         return False

@@ -6,7 +6,7 @@ import re
 import compare
 import describe
 
-from .common import OWN, before, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, shifted, sid_counts, tried
+from .common import OWN, before, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, quotes_more, shifted, sid_counts, tried
 
 
 @purpose("A mirrored packet is sent as it was")
@@ -45,6 +45,13 @@ def advanced_in_place(case, facts, difference, here):
     of = changed(a, b) or set()
     left = [next((values["left"] for name, values in describe.layers(frame) if name == "routing"), None) for frame in (a, b)]
     return "routing.left" in of and of <= {"routing.left", "ip6.dst"} and left[0] == left[1] - 1
+
+
+@purpose("A mirrored packet is sent as it was")
+def advanced_and_quoted(case, facts, difference, here):
+    # The same at a SID of PSP, to which the packet itself then does not come any more: what is told of it quotes its SRH.
+    at_sid = any(name == "ip6" and "psp" in facts.sids.get(values["dst"], "") for layers in inputs(difference) for name, values in layers)
+    return at_sid and any("mirred ingress mirror" in line for line in facts.lines) and quotes_more(difference, "routing", set(), lambda ours: True)
 
 
 @purpose("A mirrored packet is sent as it was")

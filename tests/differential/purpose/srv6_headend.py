@@ -129,10 +129,22 @@ def own_header(case, facts, difference, here):
     def from_here(ours):
         came = visited(case, difference)
         # Or a program, `steer.c`, by the tag in the SRH.
-        program = any(outer["dst"] == ours["dst"] and int(routing["data"][4:8] or "0", 16) in (24, 25, 50) for came in tried(case, difference) for outer, routing in to_programs([came], facts))
+        program = any(outer["src"] == ours["src"] and int(routing["data"][4:8] or "0", 16) in (24, 25, 50) for came in tried(case, difference) for outer, routing in to_programs([came], facts))
         return program or facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
 
     return quotes_more(difference, "routing", {"dst"}, from_here)
+
+
+@purpose("The sender hears of errors")
+def used_up(case, facts, difference, here):
+    # That the hop limit is used up, where Linux tells what becomes of the packet behind the new headers.
+    a, b = pair(difference)
+    x, y = a and error(a), b and error(b)
+    if not x or not y or x[0] != 6 or y[:3] != (6, 3, 0) or x[1:3] not in ((1, 0), (1, 1), (1, 3)):
+        return False
+    quoted, ours = x[3][0][1], y[3][0][1]
+    led = facts.leads(ours["dst"], r"encap (seg6 mode inline|rpl) ")
+    return led and ours["hops"] <= 1 and ours["src"] == quoted["src"] and [name for name, _ in x[3][1:2]] == ["routing"]
 
 
 @purpose("The sender hears of errors")
