@@ -243,6 +243,24 @@ def of_ipsec(case, facts, difference, here):
     return (changed(a, b) or {"no"}) - OWN == {"icmp.code"}
 
 
+@purpose("Encapsulations behind the device of a VRF are made in the VRF")
+def message_in_vrf(case, facts, difference, here):
+    # Of what the router says itself in a VRF, whose route puts segments before it that only the main table leads on.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here") or not any(here["drops"].get(reason) for reason in ("encapsulation-loop", "loop", "no-route")):
+        return False
+    layers = describe.layers(a[0])[1:]
+    at = 2 if [name for name, _ in layers[:2]] == ["ip6", "routing"] else 0
+    told = error(a[0])
+    inside = layers[at : at + 2]
+    if not at or not told or [name for name, _ in inside] != ["ip6", "icmp"] or inside[0][1]["src"] not in facts.own:
+        return False
+    in_vrf = {int(match[1]) for line in facts.lines if (match := re.match(r"ip link set p(\d) master vrf", line))}
+    quoted = told[3][0][1]
+    came = any(port in in_vrf and any(name == "ip6" and (values["src"], values["dst"]) == (quoted["src"], quoted["dst"]) for name, values in describe.layers(bytes.fromhex(frame))) for port, frame in difference.more.get("inputs") or [])
+    return came and facts.leads(inside[0][1]["dst"], rf"encap seg6 mode (l2)?encap.* segs {layers[0][1]['dst']}\b.* (table|vrf) ")
+
+
 def same_inside(a, b):
     """Whether two frames that went different ways have the same packet inside, or quote it."""
     x, y = describe.layers(a), describe.layers(b)

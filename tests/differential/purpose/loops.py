@@ -25,6 +25,9 @@ def circle(facts):
         taken_out = sid in led and any(re.match(r"End\.DT4?6 ", facts.sids[segment]) for segment in seen)
         if sid in seen or taken_out or any(re.match(r"End(\.[XT])? ", facts.sids[segment] + " ") for segment in seen):
             found |= {sid} | seen
+    # Or a policy inserts a SID of End, which goes back to the packet's own destination, and so to the policy.
+    inserted = {segment for line in facts.lines if "-6 route" in line for match in re.findall(r"encap seg6 mode inline segs (\S+)", line) for segment in match.split(",")}
+    found |= {sid for sid in inserted if re.match(r"End(\.[XT])? ", facts.sids.get(sid, "") + " ")}
     for sid, action in facts.sids.items():
         # Or to a policy, by what is left of the address when one is shifted out.
         if "next-csid" in action and facts.leads(shifted(sid), rf"encap seg6 mode \S+ segs {re.escape(sid)}(,| )"):
