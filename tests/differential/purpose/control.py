@@ -372,6 +372,25 @@ def drops_by_transport_inside(case, facts, difference, here):
 
 
 @purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
+def passed_on_by_transport_inside(case, facts, difference, here):
+    # Or that comes to a filter behind it, and is dropped by that.
+    at = re.search(r" dev (p\d) ", difference.what + " ")
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    ports = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action ", line))}
+    if not ports or at and at[1] not in ports:
+        return False
+    number = re.compile(r"((?:rule hit|success|dropped) )(\d+)")
+    more = []
+    for lines in zip(difference.linux, difference.ours):
+        if number.sub(r"\1", lines[0]) != number.sub(r"\1", lines[1]):
+            return False
+        more += [abs(int(x[2]) - int(y[2])) for x, y in zip(number.finditer(lines[0]), number.finditer(lines[1]))]
+    nested = sum(sum(name in ("ip4", "ip6") for name, _ in layers) > 1 for layers in tried(case, difference))
+    return 0 < max(more, default=0) <= nested
+
+
+@purpose("`layer transport` of `cmp` and `nbyte` begins behind the IP header")
 def policed_by_transport_inside(case, facts, difference, here):
     # Or one behind it, as it has taken the tokens that this one had needed, or was one of so many.
     rated = {match[1] for line in facts.lines if (match := re.search(r"filter add dev p(\d) ingress .*(?:cmp|nbyte)\([^)]* layer 2 .*action (?:police (?:pkts_)?rate|\w+ random determ drop)", line))}

@@ -98,6 +98,23 @@ def out_of_this_network(case, facts, difference, here):
 
 
 @purpose("Link-local IPv4 addresses are not forwarded")
+def received_from_this_network(case, facts, difference, here):
+    # Nor does a tunnel count what comes out of it.
+    link, key = difference.more.get("link") or "", difference.more.get("key", "")
+    if difference.more.get("when") != "shows" or not re.fullmatch(r"tun\d", link) or key not in ("stats64.rx.packets", "stats64.rx.bytes"):
+        return False
+    sums = {(0, 0)}
+    for layers in tried(case, difference):
+        name, outer = layers[1] if len(layers) > 2 else ("", {})
+        if name == "ip4" and outer["src"].startswith("0.") and outer["dst"] in facts.own:
+            # Whatever is behind the headers of the tunnel.
+            sums |= {(n + 1, total + size) for n, total in sums for size in range(outer["len"] - 20)}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    few = {one for one in sums if 0 < one[0] <= here["drops"].get("source-invalid", 0)}
+    return more in {one[key.endswith("bytes")] for one in few}
+
+
+@purpose("Link-local IPv4 addresses are not forwarded")
 def marked_by_this_network(case, facts, difference, here):
     # Nor is it an error of that tunnel that such a source's outer header tells of congestion and the inner one cannot.
     if difference.more.get("when") != "shows" or not re.fullmatch(r"tun\d", difference.more.get("link") or "") or difference.more.get("key") != "stats64.rx.errors":

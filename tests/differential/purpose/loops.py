@@ -28,6 +28,13 @@ def circle(facts):
     # Or a policy inserts a SID of End, which goes back to the packet's own destination, and so to the policy.
     inserted = {segment for line in facts.lines if "-6 route" in line for match in re.findall(r"encap seg6 mode inline segs (\S+)", line) for segment in match.split(",")}
     found |= {sid for sid in inserted if re.match(r"End(\.[XT])? ", facts.sids.get(sid, "") + " ")}
+    # Or a policy lists one before a segment that it is for.
+    for net, line in facts.routes:
+        for match in re.findall(r"encap seg6 mode \S+ segs (\S+)", line):
+            segments = match.split(",")
+            for sid, to in zip(segments, segments[1:]):
+                if re.match(r"End(\.[XT])? ", facts.sids.get(sid, "") + " ") and net.version == 6 and ipaddress.ip_address(to) in net:
+                    found.add(sid)
     for sid, action in facts.sids.items():
         # Or to a policy, by what is left of the address when one is shifted out.
         if "next-csid" in action and facts.leads(shifted(sid), rf"encap seg6 mode \S+ segs {re.escape(sid)}(,| )"):

@@ -107,6 +107,16 @@ def counted_as_malformed(case, facts, difference, here):
     return 0 < int(difference.ours[0]) - int(difference.linux[0]) <= len(malformed_below(facts, [frame for _, _, frame in case["packets"]]))
 
 
+@purpose("What a label leads into a VRF is checked")
+def malformed_and_lost(case, facts, difference, here):
+    # What Linux sends of it into a tunnel is counted there, and its filters count it.
+    below = malformed_below(facts, [frame for _, _, frame in case["packets"]])
+    packets = [describe.layers(bytes(12) + (b"\x86\xdd" if packet[0] >> 4 == 6 else b"\x08\0") + packet)[1:] for packet in below if packet]
+    if difference.more.get("key") == "stats64.tx.errors" and re.fullmatch(r"tun\d", difference.more["link"]):
+        return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= len(packets)
+    return bool(packets) and lost_elsewhere(difference, packets)
+
+
 def is_malformed(packet):
     """Whether Linux would drop a packet where it comes in by a port, for what is in its IP header."""
     if packet[:1] and packet[0] >> 4 == 6 and len(packet) >= 40:

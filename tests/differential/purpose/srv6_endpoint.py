@@ -484,6 +484,10 @@ def inner_unanswered(case, facts, difference, here):
     return False
 
 
+# Extension headers, with the bytes of each that are not its data.
+EXTENSIONS = {"routing": 4, "hbh": 2, "dstopt": 2, "frag6": 8}
+
+
 @purpose("Inner packets are checked")
 def inner_counted(case, facts, difference, here):
     # The SID counts it as an error, and what Linux counts behind it does not come here.
@@ -496,7 +500,11 @@ def inner_counted(case, facts, difference, here):
     for layers in tried(case, difference):
         at = next((n for n, (name, values) in enumerate(layers) if name == "ip6" and re.match(r"End\.D[TX]", facts.sids.get(values["dst"], ""))), None)
         if at is not None:
-            inside.append(list(itertools.dropwhile(lambda layer: layer[0] in ("routing", "hbh", "dstopt", "frag6"), layers[at + 1 :])))
+            headers = list(itertools.takewhile(lambda layer: layer[0] in EXTENSIONS, layers[at + 1 :]))
+            left = layers[at][1]["len"] - sum(EXTENSIONS[name] + len(values.get("data", "")) // 2 for name, values in headers)
+            # Of what says that it is longer there is no more.
+            cut = [(name, {**values, "len": min(values["len"], left - (40 if name == "ip6" else 0))}) if name in ("ip4", "ip6") else (name, values) for name, values in layers[at + 1 + len(headers) :]]
+            inside.append(cut)
     return malformed > 0 and lost_elsewhere(difference, inside, malformed)
 
 
