@@ -93,8 +93,10 @@ def udp(data):
     kind = {5555: ("proto", 4, 0), 5557: ("proto", 41, 0), 5558: ("proto", 47, 0), 5556: "gue", 5559: "gue"}.get(destination)
     if kind == "gue" and data[8:9] != b"\1" and data[10:12] in (b"\x08\0", b"\x86\xdd", b"\x65\x58", b"\x88\x47"):
         kind = ("proto", 47, 0)  # of a tunnel with `encap fou`
-    if destination in (5555, 5557) and len(data) > 12 and data[8] < 2 and data[9] in (4, 41, 47):
-        kind = "gue"  # of a tunnel that sends it to the port of another encapsulation
+    if destination in (5555, 5557) and len(data) > 12:
+        # A tunnel may send something else there.
+        gue = data[8] < 2 and data[9] in (4, 41, 47)
+        kind = "gue" if gue else ("proto", {4: 4, 6: 41}.get(data[8] >> 4, 47), 0)
     if destination in VXLAN_PORTS + GENEVE_PORTS and len(data) >= 16:
         kind = "vxlan" if destination in VXLAN_PORTS else "geneve"
     if destination in BARE_PORTS and len(data) > 8:

@@ -173,7 +173,7 @@ def counted_for_bareudp(case, facts, difference, here):
 @purpose("The sender of an IPv6 packet hears at once that it is too long for the underlay of `bareudp`")
 def cut_for_bareudp(case, facts, difference, here):
     # What Linux sends of it over IPv4, with labels or without.
-    a = [unlabelled(frame) for frame in difference.more.get("there") or []]
+    a = [unlabelled(out_of_gre(frame)) for frame in difference.more.get("there") or []]
     outer = [describe.layers(frame)[1] for frame in a]
     if len(a) < 2 or any(name != "ip4" or values["proto"] != 17 for name, values in outer):
         return False
@@ -204,6 +204,13 @@ def cut_for_bareudp(case, facts, difference, here):
     sent = any(address_pair({"src": ends[0], "dst": ends[1]}) in bytes.fromhex(frame) for slot, _, frame in here["out"] if slot == difference.more.get("slot"))
     came = any(inside[8:] in packet for _, packet in arrived(case, difference))
     return came and not sent and any(leaves_by(facts, ends[0], port) for port in by) and len(lost) <= min(here["drops"].get(reason, 0) for reason in ("too-big", "mirred-loop"))
+
+
+def out_of_gre(frame):
+    """The frame of an IPv4 packet that a GRE tunnel carries."""
+    layers = describe.layers(frame)
+    inside = next((values for (over, _), (name, values) in zip(layers, layers[1:]) if over == "gre" and name == "ip4"), None)
+    return frame[:12] + b"\x08\0" + frame[frame.rfind(address_pair(inside)) - 12 :] if inside else frame
 
 
 def unlabelled(frame):
