@@ -356,6 +356,22 @@ def headless_too_long(case, facts, difference, here):
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
+def moved_over(case, facts, difference, here):
+    # What a program has made room in came in by a frame, whose Ethernet header Linux no longer has.
+    a, b = pair(difference)
+    programs = any("End.BPF" in facts.sids.get(values["dst"], "") for layers in inputs(difference) for name, values in layers if name == "ip6")
+    if a is None or not programs or len(a) != len(b) or not any("l2encap" in line for line in facts.lines):
+        return False
+    own = compare.own_addresses(case)
+    a, b = (compare.blank(frame, own) for frame in (a, b))
+    for frame in (bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []):
+        at = b.find(frame[:12], 54)
+        if at > 0 and a[:at] == b[:at] and a[at + 14 :] == b[at + 14 :]:
+            return True
+    return False
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
 def type_of_frame(case, facts, difference, here):
     # One that a policy has put IPv6 before has the EtherType of that.
     a, b = pair(difference)

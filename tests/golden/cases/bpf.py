@@ -2,6 +2,7 @@
 
 from .endpoint import NOT_ENDED, OPAQUE, PADTLV, T100, VRF_PORT
 from .frames import *
+from .headend import wrapped
 
 
 def bpf(program, base=BASE):
@@ -216,4 +217,14 @@ Case(
     bpf("count"),
     [(f"packet {n}", tagged(0, segments=[SID, NEXT, LAST, NEXT], left=1 + n % 3)) for n in range(9)]
     + [("beyond the array", tagged(0, segments=[SID] + [NEXT] * 7, left=6))],
+)
+FAR = "fc00:7::1"
+LONGER = routed(ip6(FAR, hlim=40), [SID, FAR], 0, INNER6, tag=6, tlvs=bytes([4, 6, 0, 0, 0, 0, 0, 0]))
+Case(
+    "endpoint/bpf-l2encap",
+    "A program adds a TLV, and the next segment leads to a headend of frames: the frame is the one that the packet came in.",
+    bpf("steer") + [f"ip -6 route add {FAR}/128 encap seg6 mode l2encap segs {NEXT} dev p1"],
+    [("a TLV", tagged(6, segments=[SID, FAR]))],
+    expect={0: [to_p1(wrapped("l2encap", [NEXT], LONGER, frame=Ether(dst=P0, src=N0) / LONGER))]},
+    differs="it sends what the moved headers have left of the Ethernet header",
 )

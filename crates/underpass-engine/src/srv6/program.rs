@@ -105,7 +105,7 @@ fn run_once<const COUNT: bool>(
     let mark = (ifindex, meta.extra.mark);
     let find =
         |packet: &[u8], lookup, address, mark| found(view, rules::find6(view, packet, lookup, address, mark));
-    let before = meta.packet.len();
+    let (before, start) = (meta.packet.len(), meta.packet.headroom());
     // Looked up as what comes in by its link is, as behind all SIDs that name no tables: `seg6_lookup_any_nexthop`.
     let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF));
     let own = link.map_or(bpf.lookup, |link| link.lookup);
@@ -124,6 +124,10 @@ fn run_once<const COUNT: bool>(
     }
     if outcome.inserted > 0 {
         meta.inserted(outcome.inserted, frame);
+    }
+    // The headers before room for TLVs have moved over the Ethernet header: where the packet goes may be a headend of frames.
+    if let Some(frame) = frame.filter(|_| meta.packet.headroom() < start) {
+        meta.put_link_layer(frame);
     }
     // Linux: `bpf_push_seg6_encap` says for `ip_tunnel_xmit` what is inside.
     if let Some(inside) = outcome.inside {
