@@ -284,11 +284,11 @@ def pad1_seen(case, facts, difference, here):
 def counted_as_error(case, facts, difference, here):
     # Where Linux sends nothing either, for want of a neighbour.
     counts = sid_counts(difference)
-    if not counts or not re.match(r"End\.D[TX]", facts.sids.get(counts[0][0], "")) or not here["drops"].get("srh-malformed"):
+    if not counts or not re.match(r"End\.D[TX]", facts.sids.get(counts[0][0], "")) or not any(here["drops"].get(reason) for reason in ("srh-malformed", "segments-left-not-zero")):
         return False
     came = 0
     for layers in tried(case, difference):
-        routing = dict(layers).get("routing")
+        routing = next((values for name, values in layers if name == "routing"), None)
         came += any(values["dst"] == counts[0][0] for name, values in layers[:3] if name == "ip6") and bool(routing) and not sound(routing)
     return sum(counts[0][1:]) == sum(counts[1][1:]) and 0 < counts[1][2] - counts[0][2] <= came
 
