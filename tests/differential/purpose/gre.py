@@ -72,6 +72,26 @@ def to_itself(case, facts, difference, here):
 
 
 @purpose("With GRE and no remote address nothing is sent")
+def to_the_gateway(case, facts, difference, here):
+    # A frame that a filter where it leaves copies into a gretap goes in Linux to the gateway of the route that led it to the filter.
+    a = difference.more.get("there")
+    layers = describe.layers(a[0])[1:] if a and len(a) == 1 and not difference.more.get("here") else []
+    if not layers or layers[0][0] != "ip4" or not here["drops"].get("tunnel-remote"):
+        return False
+    for line in (line + " " for line in facts.lines if re.search(r"link add tun\d .*type gretap ", line + " ")):
+        name, local = line.split()[3], re.search(r" local (\S+)", line)
+        sent = any(re.search(rf"filter add dev p{difference.more.get('port')} egress .*mirred egress (mirror|redirect) dev {name}\b", other) for other in facts.lines)
+        if " remote " in line or " external" in line or not sent or local and local[1] != layers[0][1]["src"]:
+            continue
+        # A gateway, and a frame of the same port inside.
+        gateway = any(re.search(rf" via {re.escape(layers[0][1]['dst'])}\b", other) for _, other in facts.routes)
+        inside = next((values for (over, _), (below, values) in zip(layers, layers[1:]) if over == "gre" and below == "eth"), None)
+        if gateway and inside and inside["src"] == a[0][6:12].hex():
+            return True
+    return False
+
+
+@purpose("With GRE and no remote address nothing is sent")
 def goes_on_from_itself(case, facts, difference, here):
     # Or it leaves by another way, as the device is in a VRF: forwarded twice.
     a = difference.more.get("there")
