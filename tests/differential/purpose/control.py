@@ -281,6 +281,18 @@ def out_of_dx2_into_tunnel(case, facts, difference, here):
 
 
 @purpose("Filters see what is in a frame that comes out of End.DX2")
+def counted_with_header(case, facts, difference, here):
+    # Which the tunnel's filters count with that header.
+    at = re.search(r" dev (tun\d) ", difference.what + " ")
+    sent = [re.fullmatch(r"\s*Sent (\d+) bytes (\d+ pkt.*)", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or sent[0][2] != sent[1][2] or not filters_behind_dx2(facts, rf"mirred egress (mirror|redirect) dev {at[1]}\b"):
+        return False
+    came = sum(any(name == "ip6" and "End.DX2 " in facts.sids.get(values["dst"], "") for name, values in layers) for layers in tried(case, difference))
+    more = int(sent[0][1]) - int(sent[1][1])
+    return more > 0 and more % 14 == 0 and more // 14 <= came
+
+
+@purpose("Filters see what is in a frame that comes out of End.DX2")
 def label_before_frame(case, facts, difference, here):
     # And puts a label before its Ethernet header, not behind it.
     a, b = pair(difference)

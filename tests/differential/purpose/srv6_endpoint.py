@@ -6,7 +6,7 @@ import re
 
 import describe
 
-from .common import OWN, address_pair, by_program, changed, counts_more, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, to_programs, tried
+from .common import OWN, address_pair, by_program, changed, counts_more, counts_others, error, goes_on, inputs, lost_elsewhere, only, pair, purpose, segments, sid_counts, to_programs, tried
 
 
 @purpose("An SRH behind options leaves whole from addresses that are no SIDs")
@@ -32,6 +32,19 @@ def labels_inside(case, facts, difference, here):
             if bottom and gone % 8 == 0 and a[:bottom] == b[:bottom] and a[bottom:] == b[bottom + gone :]:
                 return True
     return False
+
+
+@purpose("End.DX4 sends to `nh4`")
+def counted_at_nh4(case, facts, difference, here):
+    # Where a filter counts and loses it, Linux has asked three times for its destination, and told the sender that this does not answer.
+    counts = []
+    for layers in tried(case, difference):
+        outer = next((values for name, values in layers[1:2] if name == "ip6"), None)
+        inner = next((values for name, values in layers if name == "ip4"), None)
+        if outer and inner and "End.DX4" in facts.sids.get(outer["dst"], ""):
+            told = min(inner["len"] + 28, 576) + 14
+            counts += [(1, {inner["len"] + 14}), (-1, {told})] + [(-1, {42})] * 3
+    return bool(counts) and counts_others(difference, counts)
 
 
 @purpose("End.DX4 sends to `nh4`")
