@@ -183,7 +183,7 @@ def shared_ways(facts, goal):
     routes = {}
     for net, line in facts.routes:
         if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) .* via ", line):
-            gateway, device = (re.search(rf" {word} (\S+)", line) for word in ("via", "dev"))
+            gateway, device = (re.search(rf" {word} (\S+)", line) for word in ("via(?: inet6?)?", "dev"))
             # Without a device it is that of the gateway.
             port = re.match(r"2001:db8:(\d)::", gateway[1])
             routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), set()).add((gateway[1], device[1] if device else port and f"p{port[1]}"))
