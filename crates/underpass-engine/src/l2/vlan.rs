@@ -7,10 +7,8 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
 use crate::l2::{come_in_above, send_by};
-use crate::path::input::LEAST_TAG;
 use crate::path::ipv4;
 use crate::qos::edit::{insert, remove};
-use crate::qos::is_vlan;
 use crate::tables::{LinkId, Vlan, Vlans};
 use crate::trace::{Event, Trace};
 use crate::worker::path::{Burst, Path};
@@ -112,37 +110,6 @@ pub(super) fn readdress(packet: &mut Packet, old: [u8; 6], new: [u8; 6]) {
     {
         *destination = new;
     }
-}
-
-/// Drops what is too short for a tag and an EtherType behind it, if it has a tag: bytes of these frames. Linux: `skb_vlan_untag`,
-/// before the ingress hook.
-#[cold]
-#[inline(never)]
-pub(crate) fn drop_cut_tags<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    port: PortId,
-    burst: &mut Burst,
-    trace: &mut T,
-) -> u64 {
-    let mut bytes = 0;
-    for packet in std::mem::take(burst) {
-        let tagged =
-            ethernet::Header::parse(packet.bytes()).is_ok_and(|(header, _)| is_vlan(header.ethertype.get()));
-        if tagged && is_cut(&packet) {
-            trace.step(Event::Received(port), &packet);
-            bytes += packet.len() as u64;
-            path.drop(packet, DropReason::EthernetTruncated, trace);
-        } else {
-            burst.push(packet);
-        }
-    }
-    bytes
-}
-
-/// Whether a frame is too short for a tag and an EtherType behind it.
-#[inline(always)]
-pub(crate) fn is_cut(packet: &Packet) -> bool {
-    packet.len() < ethernet::Header::LEN + LEAST_TAG
 }
 
 /// Takes the tag of a device off a frame that has it, and gives the frame the priority that the device says.

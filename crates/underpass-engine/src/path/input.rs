@@ -68,7 +68,7 @@ pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -
 }
 
 /// Bytes of a tag, and two more.
-pub(crate) const LEAST_TAG: usize = 6;
+const LEAST_TAG: usize = 6;
 
 /// The EtherType of a packet on the slow path.
 #[inline(always)]

@@ -22,5 +22,5 @@ pub(crate) use lengths::Lengths;
 pub(crate) use pedit::edit_bytes;
 pub(crate) use police::{Charge, Charged, Lease, Policed, Policer, SharedBucket, link_layer};
 pub use rate::{LinkLayer, Rate, RateConfig};
-pub(crate) use subject::{Nest, OuterKey, Place, Subject, is_vlan, packet_type, uncounted};
+pub(crate) use subject::{Nest, OuterKey, Place, Subject, packet_type, uncounted};
 pub use wire::WireLength;

@@ -49,7 +49,7 @@ use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
 use crate::l2::go_up;
-use crate::l2::vlan::{drop_cut_tags, is_cut, send_from_host};
+use crate::l2::vlan::send_from_host;
 use crate::limiter::Nanos;
 use crate::path::input::classify;
 use crate::path::kept::give_kept;
@@ -118,9 +118,6 @@ impl<const COUNT: bool> Path<COUNT> {
         // What the host sends by a tunnel does not come out of it, nor does what it sends into a VRF come in there.
         let classifies =
             link.classifies_ingress() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
-        let hooked = classifies && (link.ingress.is_some() || link.ingress_qdisc.is_some());
-        let cut =
-            if hooked && burst.iter().any(is_cut) { drop_cut_tags(self, port, burst, trace) } else { 0 };
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
         if let Some(hook) = link.ingress.filter(|_| classifies) {
@@ -136,7 +133,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let device = view.vrf_of(link.lookup);
             self.hooks.received_by = device.map(|(id, device)| (id, device.ifindex));
         }
-        let bytes = bytes.unwrap_or_else(|| bytes_of(burst)) + cut - uncounted;
+        let bytes = bytes.unwrap_or_else(|| bytes_of(burst)) - uncounted;
         if self.take_in(view, (port, ingress, link), burst, trace) {
             self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
         }
