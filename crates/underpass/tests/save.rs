@@ -66,7 +66,21 @@ fn shown(router: &Offline) -> String {
         let line = script::parse_one(&format!("sysctl net.mpls.{place}")).unwrap();
         all.push_str(&script::run(router, &line).unwrap());
     }
-    masked(&all)
+    of_links_sorted(&masked(&all))
+}
+
+/// Sorts the routes that each link has by itself among each other: one is looked up by its link alone, so that their order, in which
+/// links got a carrier, makes no difference.
+fn of_links_sorted(text: &str) -> String {
+    let of_link = |line: &&str| {
+        let kinds = ["unicast fe80::/64 dev ", "anycast fe80:: dev ", "multicast ff00::/8 dev "];
+        kinds.iter().any(|kind| line.starts_with(kind))
+    };
+    let mut sorted: Vec<&str> = text.lines().filter(of_link).collect();
+    sorted.sort_unstable();
+    let mut sorted = sorted.into_iter();
+    let lines = text.lines().map(|line| if of_link(&line) { sorted.next().unwrap_or(line) } else { line });
+    lines.fold(String::new(), |all, line| all + line + "\n")
 }
 
 /// Takes indices, ages and what is made of indices out.

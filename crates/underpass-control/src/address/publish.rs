@@ -63,8 +63,12 @@ pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
 /// Whether a link has had no carrier since it came up. A kernel beside the router decides for itself. Linux:
 /// `addrconf_link_ready`.
 pub(super) fn waits_for_carrier(router: &Router, link: &Link) -> bool {
-    let waits = matches!(link.kind, LinkKind::Vlan | LinkKind::Bridge) && !link.carrier;
-    waits && router.live.is_none() && !router.addresses.is_ready6(link.index)
+    would_wait(router, link) && !router.addresses.is_ready6(link.index)
+}
+
+/// Whether a link would have none if it came up now.
+pub(crate) fn would_wait(router: &Router, link: &Link) -> bool {
+    matches!(link.kind, LinkKind::Vlan | LinkKind::Bridge) && !link.carrier && router.live.is_none()
 }
 
 /// Gives a link that is up and has a carrier now what it has waited for.
@@ -96,7 +100,7 @@ impl Router {
         let of_tunnel = link.tunnel.iter().flat_map(|tunnel| automatic_addresses(self, link, tunnel));
         let mut all: Vec<(IpAddr, u8)> =
             of_tunnel.map(|made| (made.address.into(), made.prefix_len)).collect();
-        let ready = !waits_for_carrier(self, link);
+        let ready = !would_wait(self, link);
         all.extend(automatic6(link).filter(|_| ready).map(|(address, len)| (IpAddr::from(address), len)));
         if link.kind == LinkKind::Loopback {
             all.push((Ipv4Addr::LOCALHOST.into(), 8));

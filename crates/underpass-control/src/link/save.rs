@@ -16,6 +16,7 @@ use super::proxied::HEADER;
 use super::tunnel::save::{first, kind_words};
 use super::{Link, LinkKind, bridge, vlan};
 use crate::Router;
+use crate::address::publish::would_wait;
 use crate::route::{Family, InfoId, Prefix};
 use crate::save::{Save, Words, mac, quoted};
 
@@ -301,7 +302,7 @@ pub(crate) fn save_mtus(save: &mut Save<'_>) {
 /// Takes up the links whose addresses may be made of those of all others, or all others.
 pub(crate) fn save_up(save: &mut Save<'_>, last: bool) {
     let mut links: Vec<&Link> = save.router.links.iter().filter(|link| link.is_last() == last).collect();
-    links.sort_by_key(|link| save.router.came_up(link.index));
+    links.sort_by_cached_key(|link| save.router.has_carrier_at(link));
     for link in links.into_iter().filter(|link| link.kind != LinkKind::Loopback || !link.up()) {
         if !save.keeps(link.index) {
             continue;
@@ -330,6 +331,22 @@ impl Link {
 }
 
 impl Router {
+    /// The place of a link in the order in which links get a carrier, and with it addresses of their own: a VLAN device after the link
+    /// below, a bridge after the first of its ports; how many are below it; and its index.
+    fn has_carrier_at(&self, link: &Link) -> (usize, u32, u32) {
+        let (own, index) = self.came_up(link.index);
+        if would_wait(self, link) {
+            return (usize::MAX, 0, index);
+        }
+        let lower = link.vlan.iter().filter_map(|vlan| self.links.get(vlan.lower));
+        let ports =
+            self.links.slaves(index).filter(|port| link.bridge.is_some() && port.up() && port.carrier);
+        match lower.chain(ports).map(|below| self.has_carrier_at(below)).min() {
+            Some((below, depth, _)) => (own.max(below), depth + 1, index),
+            None => (own, 0, index),
+        }
+    }
+
     /// Links that have come up earlier have lower numbers, as their routes to all multicast groups say.
     fn came_up(&self, link: u32) -> (usize, u32) {
         let all = Prefix::new(0xff << 120, 8);
