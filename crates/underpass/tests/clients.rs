@@ -344,11 +344,11 @@ fn json_parses() {
     }
 }
 
-#[test]
-fn monitor_sees_changes() {
+/// What a monitor of `ip` or `tc` prints: of each step the command, what undoes it, and what is heard of it.
+fn monitored(words: &[&str], steps: &[[&str; 3]]) {
     let daemon = Daemon::start(&["p0"]);
-    let mut monitor =
-        daemon.command(&["stdbuf", "-oL", "ip", "monitor"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = daemon.command(&[&["stdbuf", "-oL"], words].concat());
+    let mut monitor = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut heard = BufReader::new(monitor.stdout.take().unwrap()).lines();
     // Until it listens, what changes goes unheard.
     let begin = Instant::now();
@@ -360,30 +360,59 @@ fn monitor_sees_changes() {
             }
         }
     });
-    let expect = |command: &str, undo: &str, wanted: &str| {
-        loop {
+    for [command, undo, wanted] in steps {
+        'heard: loop {
             daemon.succeeds(command);
             let until = Instant::now() + Duration::from_millis(500);
             while let Ok(line) = receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 if line.contains(wanted) {
-                    return;
+                    break 'heard;
                 }
             }
             assert!(begin.elapsed() < Duration::from_secs(20), "{command}: nothing of {wanted:?} heard");
             daemon.succeeds(undo);
         }
-    };
-    expect("ip link set p0 up", "ip link set p0 down", "p0: <BROADCAST,MULTICAST,UP,LOWER_UP>");
-    expect("ip addr add 10.0.0.1/24 dev p0", "ip addr del 10.0.0.1/24 dev p0", "inet 10.0.0.1/24");
-    expect(
-        "ip route add 10.9.0.0/16 via 10.0.0.2",
-        "ip route del 10.9.0.0/16",
-        "10.9.0.0/16 via 10.0.0.2 dev p0",
-    );
-    expect("ip route del 10.9.0.0/16", "ip route add 10.9.0.0/16 via 10.0.0.2", "Deleted 10.9.0.0/16");
+    }
     monitor.kill().unwrap();
     monitor.wait().unwrap();
     reader.join().unwrap();
+}
+
+#[test]
+fn monitor_sees_changes() {
+    let (there, gone) = ("ip route add 10.9.0.0/16 via 10.0.0.2", "ip route del 10.9.0.0/16");
+    let address = ["ip addr add 10.0.0.1/24 dev p0", "ip addr del 10.0.0.1/24 dev p0", "inet 10.0.0.1/24"];
+    monitored(
+        &["ip", "monitor"],
+        &[
+            ["ip link set p0 up", "ip link set p0 down", "p0: <BROADCAST,MULTICAST,UP,LOWER_UP>"],
+            address,
+            [there, gone, "10.9.0.0/16 via 10.0.0.2 dev p0"],
+            [gone, there, "Deleted 10.9.0.0/16"],
+        ],
+    );
+    // Linux 6.12: `mpls_dev_notify`, and `dev_shutdown` before a link goes.
+    let (there, gone) = ("ip link add d9 up type dummy", "ip link del d9");
+    monitored(
+        &["ip", "monitor", "all"],
+        &[[there, gone, "[NETCONF]mpls d9 input off"], [gone, there, "[NETCONF]Deleted mpls d9"]],
+    );
+}
+
+/// Linux 6.12: a qdisc that goes has one reference less than one that is there.
+#[test]
+fn monitor_sees_qdiscs() {
+    let root = ["tc qdisc add dev p0 root handle 5: pfifo limit 10", "tc qdisc del dev p0 root"];
+    let hook = ["tc qdisc add dev p0 ingress", "tc qdisc del dev p0 ingress"];
+    monitored(
+        &["tc", "monitor"],
+        &[
+            [root[0], root[1], "qdisc pfifo 5: dev p0 root refcnt 2 limit 10p"],
+            [root[1], root[0], "deleted qdisc pfifo 5: dev p0 root limit 10p"],
+            [hook[0], hook[1], "qdisc ingress ffff: dev p0 parent ffff:fff1 ----"],
+            [hook[1], hook[0], "deleted qdisc ingress ffff: dev p0 parent ffff:fff1 refcnt 0 ----"],
+        ],
+    );
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::events::Cause;
 use crate::neighbour::request::{flush_neighbours, flush_neighbours_of};
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF, notify_netconf};
 use crate::route::Family;
+use crate::route::mpls::notify_of_link;
 use crate::route::mpls::publish::forget_labels_of;
 use crate::route::update::{flush_routes6_of, follow_mtu, forget_routes_of};
 use crate::tc::qdisc::forget_traffic_control;
@@ -71,6 +72,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
             notify_netconf(router, cause, RTM_DELNETCONF, index, family);
             notify_netconf(router, cause, RTM_NEWNETCONF, index, family);
         }
+        notify_of_link(router, &[RTM_DELNETCONF, RTM_NEWNETCONF], index);
     }
     match v6 {
         (true, false) => notify_netconf(router, cause, RTM_DELNETCONF, index, Family::V6),
@@ -153,6 +155,7 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
     for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
         notify_netconf(router, cause, RTM_DELNETCONF, index, family);
     }
+    notify_of_link(router, &[RTM_DELNETCONF], index);
     unpublish_tunnel(router, index);
     if let Some(link) = router.links.remove(index) {
         vlan::publish_lower(router, &link);
@@ -163,7 +166,8 @@ pub(super) fn delete_link(router: &mut Router, cause: Cause, index: u32) {
         router.sysctls.forget(index);
         forget_labels_of(router, index);
         forget_traffic_control(router, index);
-        notify_link_gone(router, cause, &link);
+        // It has no queue any more.
+        notify_link_gone(router, cause, &Link { activated: false, qdisc: None, ..link });
     }
 }
 
@@ -199,6 +203,7 @@ pub(crate) fn add_link(router: &mut Router, cause: Cause, mut link: Link) {
     for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
         notify_netconf(router, cause, RTM_NEWNETCONF, index, family);
     }
+    notify_of_link(router, &[RTM_NEWNETCONF], index);
     router.links.put(link.clone());
     vlan::publish_lower(router, &link);
     bridge::publish::publish_around(router, &link);

@@ -27,7 +27,9 @@ use underpass_packet::mpls::{IPV6_EXPLICIT_NULL, MAX_LABEL};
 use super::compiled::NextHopKey;
 
 pub(crate) use dump::{LabelDump, dump};
-pub(crate) use netconf::{dump as dump_netconf, dump_next as dump_next_netconf, get as get_netconf};
+pub(crate) use netconf::{
+    dump as dump_netconf, dump_next as dump_next_netconf, get as get_netconf, notify_of_link,
+};
 pub(crate) use request::{delete, get, new};
 
 /// Labels below it have a meaning of their own: RFC 3032 section 2.1.

@@ -470,14 +470,20 @@ fn notify_qdisc(
     for (kind, flags, qdisc) in [(RTM_DELQDISC, 0, old), (RTM_NEWQDISC, flags, new)] {
         let Some(qdisc) = qdisc else { continue };
         let counted = count_qdisc(router, link.index, qdisc);
+        let references = match kind {
+            // The link has let go of it by then.
+            RTM_DELQDISC => u32::from(!qdisc.kind.is_hook()),
+            _ => references(parent),
+        };
         router.events.notify(cause, GROUP, kind, flags, |reply| {
-            write(reply, link, parent, Shown::of(qdisc), &counted);
+            write(reply, link, (parent, references), Shown::of(qdisc), &counted);
         });
     }
 }
 
 fn write_qdisc(router: &Router, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
-    write(reply, link, parent, Shown::of(qdisc), &count_qdisc(router, link.index, qdisc));
+    let counted = count_qdisc(router, link.index, qdisc);
+    write(reply, link, (parent, references(parent)), Shown::of(qdisc), &counted);
 }
 
 /// Forgets all of a link that is no more.
@@ -496,7 +502,7 @@ fn write_default(reply: &mut Reply<'_>, link: &Link, kind: &Kind) {
     write(
         reply,
         link,
-        tc::ROOT,
+        (tc::ROOT, ROOT_REFERENCES),
         Shown { handle: 0, kind, size_table: None, blocks: [None; 2] },
         &Counted::default(),
     );
@@ -516,10 +522,20 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// How often a qdisc is referred to that is there.
+const fn references(parent: u32) -> u32 {
+    if parent == tc::ROOT { ROOT_REFERENCES } else { 1 }
+}
+
 /// Linux: `tc_fill_qdisc`.
-fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, shown: Shown<'_>, counted: &Counted) {
+fn write(
+    reply: &mut Reply<'_>,
+    link: &Link,
+    (parent, info): (u32, u32),
+    shown: Shown<'_>,
+    counted: &Counted,
+) {
     let Shown { handle, kind, size_table, blocks } = shown;
-    let info = if parent == tc::ROOT { ROOT_REFERENCES } else { 1 };
     Header { family: 0, link: link.index, handle, parent, info }.write(reply);
     reply.text(TCA_KIND, kind.name());
     for (attribute, block) in [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK].into_iter().zip(blocks) {

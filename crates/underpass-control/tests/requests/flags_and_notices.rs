@@ -58,7 +58,9 @@ fn heard(lab: &mut Lab, change: RouteNetlinkMessage) -> Vec<(u16, u32, u32)> {
 #[test]
 fn what_follows_a_change_of_a_link() {
     let mut lab = Lab::new();
-    let groups = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_NETCONF, libc::RTNLGRP_IPV6_NETCONF];
+    /// `RTNLGRP_MPLS_NETCONF`.
+    const OF_LABELS: u32 = 29;
+    let groups = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_NETCONF, libc::RTNLGRP_IPV6_NETCONF, OF_LABELS];
     groups.into_iter().for_each(|group| lab.router.join(&mut lab.client, group).unwrap());
     let index = lab.router.links().find(|link| link.name == "v0").unwrap().index;
     let promiscuous = |on: bool| {
@@ -80,5 +82,22 @@ fn what_follows_a_change_of_a_link() {
     assert_eq!(heard(&mut lab, with(LinkAttribute::Mtu(1500))), [(16, running | 0x100, 0), (80, 10, 0)]);
     assert_eq!(heard(&mut lab, promiscuous(false)), [(16, running, 0x100)]);
     let renamed = heard(&mut lab, with(LinkAttribute::IfName("v9".into())));
-    assert_eq!(renamed, [(16, running, 0), (81, 2, 0), (80, 2, 0), (81, 10, 0), (80, 10, 0)]);
+    let families = [2, 10, 28].map(|family| [(81, family, 0), (80, family, 0)]);
+    assert_eq!(renamed, [&[(16, running, 0)][..], families.as_flattened()].concat());
+}
+
+/// `ip -d monitor link` beside `ip link del d9` of one that is up: `qdisc noop`. Linux: `dev_shutdown`.
+#[test]
+fn a_link_that_goes_has_no_queue() {
+    let mut lab = Lab::new();
+    lab.make("d9", "dummy", 9, &[]);
+    lab.change(up(9), 0).unwrap();
+    lab.router.join(&mut lab.client, libc::RTNLGRP_LINK).unwrap();
+    let mut gone = LinkMessage::default();
+    gone.header.index = 9;
+    lab.change(RouteNetlinkMessage::DelLink(gone), 0).unwrap();
+    let told: Vec<Vec<u8>> = lab.router.notifications().map(|told| told.bytes.to_vec()).collect();
+    let last = told.last().unwrap();
+    assert_eq!(u16::from_ne_bytes([last[4], last[5]]), libc::RTM_DELLINK);
+    assert!(last.windows(5).any(|bytes| bytes == b"noop\0"), "{last:?}");
 }

@@ -6,7 +6,7 @@ use underpass_netlink::{Replies, Reply, RequestError, Type, Validate, policy};
 use super::AF_MPLS;
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
-use crate::netconf::{HEADER, HEADER_PADDED, NETCONFA_IFINDEX, RTM_NEWNETCONF};
+use crate::netconf::{HEADER, HEADER_PADDED, NETCONFA_IFINDEX, RTM_DELNETCONF, RTM_NEWNETCONF};
 use crate::{Request, Router};
 
 const NETCONFA_INPUT: u16 = 7;
@@ -69,7 +69,26 @@ impl Dump for InputDump {
 
 /// Notifies listeners that a link takes labels now, or no longer.
 pub(super) fn notify_label_input(router: &mut Router, link: u32) {
+    notify(router, RTM_NEWNETCONF, link);
+}
+
+/// Notifies listeners that there is a link, which may take labels, or is none any more: of these kinds, one after the other. Linux:
+/// `mpls_dev_notify`.
+pub(crate) fn notify_of_link(router: &mut Router, kinds: &[u16], link: u32) {
+    if !router.stands_in(link) {
+        kinds.iter().for_each(|kind| notify(router, *kind, link));
+    }
+}
+
+fn notify(router: &mut Router, kind: u16, link: u32) {
     let mut events = std::mem::take(&mut router.events);
-    events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, router, link));
+    // Linux tells of these without the request that was the cause.
+    events.notify(Cause::default(), GROUP, kind, 0, |reply| match kind {
+        RTM_DELNETCONF => {
+            reply.fixed(&[AF_MPLS, 0, 0, 0]);
+            reply.u32(NETCONFA_IFINDEX, link);
+        }
+        _ => write(reply, router, link),
+    });
     router.events = events;
 }
