@@ -293,6 +293,13 @@ Case(
     device(False, "dev p1", base=VRF, after=BY_OTHER_LINKS),
     [(label, "p0", ether(p)) for label, p in [("outside", ip4(IN4) / udp()), ("to the device's own end", ip4("10.11.0.9") / udp())]],
 )
+Case(
+    "tunnel/vxlan/learned-dev-vrf",
+    "Above a link in a VRF: a station that was heard from an end inside of it, which is not the device's own.",
+    device(False, "dev p1", ends="remote 198.51.100.9", base=VRF),
+    listed([("the station is heard", carried(False, framed(in4())))]) + [("to its end", "p0", ether(ip4(IN4) / udp()))],
+    remembers=True,
+)
 
 # A device without an address of its own sends from that of the way to each end.
 ENDS_WITHOUT = {False: ("remote 198.51.100.2", "192.0.2.2", "192.0.2.1"), True: ("remote 2001:db8:2::2", "2001:db8:1::2", "2001:db8:22::1")}

@@ -19,7 +19,6 @@ use crate::link::Link;
 use crate::link::tunnel::Tunnel;
 use crate::link::tunnel::compile::{compile_tunnel, underlay_lookup};
 use crate::route::next_hop::via_now;
-use crate::route::publish::own_lookup;
 
 /// The highest number, that of the last VLAN of a bridge: [`underpass_engine::l2::fdb::Station`].
 const LAST: usize = 4094;
@@ -167,8 +166,9 @@ pub(in crate::link::tunnel) fn compile_ends(
     parameters: &tunnel::Tunnel,
 ) -> Option<Behind> {
     let ageing = ageing(parameters)?;
-    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone.
-    let lookup = own_lookup(router, None);
+    // Linux: `vxlan_xmit_one` leads by the link below what goes to the device's own end alone, and by the VRF of that, to which the
+    // socket is bound, all else.
+    let lookup = underlay_lookup(router, parameters.link);
     let others = router.tunnels.others.get(&(link, network)).into_iter().flatten();
     Some(Behind {
         network,
