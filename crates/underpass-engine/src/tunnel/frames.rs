@@ -5,6 +5,7 @@ use underpass_packet::{ethernet, ipv6};
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::drops::DropReason;
+use crate::lpm::NO_LEAF;
 use crate::tables::{
     ActionId, Behind, CLOSED, DEFAULT_TTL, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, InnerProtocol,
     LABEL, NO_ECN, OVER_IPV6, PORT, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, SLOW_ONLY, StoredNextHop,
@@ -159,7 +160,8 @@ impl<'a, A: Family> FrameRun<'a, A> {
         if A::of_address(self.tunnel.config.remote) == Some(end) {
             return self.to_end(view, end);
         }
-        let found = self.look_up(view, end)?;
+        // That the slow path decides is remembered, too.
+        let found = self.look_up(view, end).unwrap_or(RecentEnd { end, leaf: ActionId(NO_LEAF), sum: 0 });
         ends.put(self.id, number, found);
         Self::known(view, found)
     }

@@ -86,7 +86,8 @@ pub(crate) fn leave(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop) 
     let left = fits(view, meta, tunnel, next_hop);
     if let (Err(_), Some(sequence)) = (left, meta.extra.sequence.take()) {
         // It is not sent. Its number is the next one's, unless another packet has had one since.
-        let _ = tunnel.sequence.next.compare_exchange(sequence.wrapping_add(1), sequence, Relaxed, Relaxed);
+        let next = sequence.wrapping_add(meta.packet.parts().into());
+        let _ = tunnel.sequence.next.compare_exchange(next, sequence, Relaxed, Relaxed);
     }
     left
 }
