@@ -139,10 +139,17 @@ impl Router {
         self.links.iter().any(|other| other.vlan.as_ref().is_some_and(|vlan| vlan.lower == link))
     }
 
-    /// Whether a link takes frames for all stations: as a port of a bridge, or for what is above it.
+    /// Whether a link takes frames for all stations: as a port of a bridge, or for VLAN devices above it.
     pub fn takes_all_stations(&self, link: u32) -> bool {
         let link = self.links.get(link);
         link.is_some_and(|link| link.bridge_port.is_some() || is_promiscuous(self, link))
+    }
+
+    /// The links that VLAN devices of the router's are above, or that are ports of its bridges.
+    pub fn have_above(&self) -> BTreeSet<u32> {
+        let lowers = self.links.iter().filter_map(|link| link.vlan.as_ref()).map(|vlan| vlan.lower);
+        let ports = self.links.iter().filter(|link| link.bridge_port.is_some()).map(|link| link.index);
+        lowers.chain(ports).collect()
     }
 
     /// The kernel's VLAN devices.

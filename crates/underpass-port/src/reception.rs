@@ -18,8 +18,6 @@ pub enum Takes {
 
 /// A device takes such frames, as long as this is there. Linux counts who wants it: `dev_set_promiscuity`, `dev_set_allmulti`.
 pub struct Reception {
-    /// What it takes.
-    pub takes: Takes,
     _socket: OwnedFd,
 }
 
@@ -41,8 +39,14 @@ impl Reception {
             mr_address: [0; 8],
         };
         sys::set_option(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wanted)?;
-        Ok(Self { takes, _socket: socket })
+        Ok(Self { _socket: socket })
     }
+}
+
+/// Whether the driver of a device may drop frames of VLANs of which the kernel has not told it (`ethtool -k`: rx-vlan-filter), unless
+/// the device takes all frames: hardware may.
+pub fn may_filter_tags(device: &str) -> bool {
+    !matches!(&*sys::driver_of(device), "veth" | "tun" | "bridge")
 }
 
 /// The kernel is in a group by a device, as long as this is there: it tells switches and routers (IGMP, MLD), and the device's

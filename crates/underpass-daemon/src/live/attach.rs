@@ -261,8 +261,7 @@ impl Attachments {
             self.update_links(router, workers, watch, patience);
             self.update_slaves(router);
         }
-        let names = self.attached.iter().map(|(index, attached)| (*index, attached.device.name()));
-        self.receptions.follow(router, names);
+        self.receptions.follow(router, self.attached.keys().copied());
         // Attaching changes links.
         self.seen = Some(state(router));
     }
@@ -472,7 +471,7 @@ impl Attachments {
 
     fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
         let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
-        tracing::info!("{}: detached", device.name());
+        tracing::info!("{}: detached", name_of(router, index, &device));
         self.kernel_frames.forget_device(index);
         router.set_programs(index, None);
         if let Some(port) = self.return_paths.remove(router, index) {
@@ -505,7 +504,7 @@ impl Attachments {
             if wants_packet(&device, router).is_some()
                 && let Some(Attached { mtu, .. }) = self.attached.get(&index)
             {
-                let (mtu, name) = (*mtu, device.name().to_owned());
+                let (mtu, name) = (*mtu, name_of(router, index, &device).to_owned());
                 self.detach(index, router, workers);
                 // Its program goes with it, before another takes its place.
                 drop(device);
@@ -521,7 +520,7 @@ impl Attachments {
             } else if !hooked.ingress {
                 self.return_paths.stop(index);
             }
-            self.return_paths.warn(device.name(), index, hooked.egress);
+            self.return_paths.warn(name_of(router, index, &device), index, hooked.egress);
             self.kernel_frames.follow_device(router, index, self.return_paths.gives_all(index));
         }
         for index in self.dummies.keys() {
@@ -537,7 +536,7 @@ impl Attachments {
         }
         let port = self.free_port();
         match self.return_paths.make(
-            (index, device),
+            (index, name_of(router, index, device)),
             port,
             self.kernel_frames.frames(),
             &self.sysctls,
@@ -549,7 +548,7 @@ impl Attachments {
             }
             Err(why) => {
                 self.ports.remove(&port.0);
-                self.return_paths.cannot(device.name(), index, &why);
+                self.return_paths.cannot(name_of(router, index, device), index, &why);
             }
         }
     }
@@ -620,6 +619,11 @@ fn why_not_xdp(device: &Device, mtu: u32, workers: usize) -> Option<String> {
     }
     // With an Ethernet header and two VLAN tags. A slot of AF_XDP is a page at most.
     (!has_room(mtu)).then(|| format!("has an MTU of {mtu}, for which AF_XDP has no room"))
+}
+
+/// The name that a device has now: it may have had another when it was attached.
+fn name_of<'a>(router: &'a Router, index: u32, device: &'a Device) -> &'a str {
+    router.link(index).map_or(device.name(), |link| &link.name)
 }
 
 /// Whether AF_XDP has room for the frames of a device.

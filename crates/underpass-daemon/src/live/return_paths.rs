@@ -8,11 +8,7 @@ use std::{
 
 use underpass_control::Router;
 use underpass_engine::buffer::PortId;
-use underpass_port::{
-    kernel_frames::KernelFrames,
-    live::{Device, LivePort},
-    return_path::ReturnPath,
-};
+use underpass_port::{kernel_frames::KernelFrames, live::LivePort, return_path::ReturnPath};
 
 use super::{
     device::{self, Sysctls},
@@ -61,7 +57,7 @@ impl ReturnPaths {
     /// Why there can be none.
     pub fn make(
         &mut self,
-        (index, device): (u32, &Device),
+        (index, device): (u32, &str),
         port: PortId,
         kernel_frames: &KernelFrames,
         sysctls: &Sysctls,
@@ -78,10 +74,7 @@ impl ReturnPaths {
         for (worker, end) in workers.iter().zip(ports) {
             worker.order(Order::Serve(port, Box::new(LivePort::ReturnPath(end)), Sent::Wrapped));
         }
-        tracing::info!(
-            "{}: workers get all of its frames; what the kernel keeps comes back by {name}",
-            device.name()
-        );
+        tracing::info!("{device}: workers get all of its frames; what the kernel keeps comes back by {name}");
         self.without.remove(&index);
         let made = path.index();
         self.returns.insert(index, Return { _path: path, port, idle: None });
