@@ -182,6 +182,17 @@ impl<'a> ViewMut<'a> {
     }
 }
 
+/// The scope of groups that do not leave their link: RFC 4291 section 2.7.
+pub const LINK_SCOPE: u8 = 2;
+
+/// The scope of a group: RFC 4291 section 2.7. `None`: it is none.
+pub const fn group_scope(address: Ipv6Addr) -> Option<u8> {
+    match address.octets() {
+        [0xff, second, ..] => Some(second & 0x0f),
+        _ => None,
+    }
+}
+
 /// The label of an address in the policy table of RFC 6724 section 2.1.
 pub const fn policy_label(address: Ipv6Addr) -> u8 {
     match address.segments() {

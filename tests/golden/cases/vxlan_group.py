@@ -141,3 +141,22 @@ Case(
         ("its tag", "p1", Ether(dst=station(GROUP[False]), src=N1) / Dot1Q(vlan=7) / carried(False, framed(in4()), outer={"dst": GROUP[False], "src": "10.60.0.2"})),
     ],
 )
+Case(
+    "tunnel/vxlan-group/vrf",
+    "A group by a link in a VRF: no route is asked for.",
+    device(False, ends="group 239.1.2.3 dev p1", base=VRF),
+    [("to the group", "p0", ether(ip4(IN4) / udp())), ("from there", *to_group(False, framed(in4()))), ("to its end", "p0", ether(ip4(IN4) / udp()))],
+    remembers=True,
+)
+Case(
+    "tunnel/vxlan-group/default",
+    "A group where a default route leads elsewhere.",
+    device(False, ends="group 239.1.2.3 dev p1", after=["ip route add default via 192.0.2.2"]),
+    put_in(FOUR[:1]),
+)
+Case(
+    "tunnel/vxlan-group/gretap-into",
+    "Frames to a group in GRE leave by the link of the device's own address, whatever routes there are.",
+    tunnel("gretap", "", "local 198.51.100.1 remote 239.1.2.3", after=["ip route add default via 192.0.2.2"]),
+    put_in(FOUR[:2] + SIX[:1]),
+)

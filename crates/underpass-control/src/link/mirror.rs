@@ -17,8 +17,10 @@ use crate::address::publish::forget_addresses;
 use crate::events::Cause;
 use crate::live::VlanDevice;
 use crate::neighbour::mirror::unmirror_neighbour;
+use crate::netconf::{RTM_DELNETCONF, RTM_NEWNETCONF};
 use crate::request::word;
 use crate::route::mirror::unmirror_connected;
+use crate::route::mpls::notify_of_link;
 use crate::route::mpls::publish::forget_labels_of;
 use crate::route::rule::request::names_changed;
 use crate::route::update::{add_vrf_tables, forget_routes_of};
@@ -155,6 +157,7 @@ pub(crate) fn mirror_link(router: &mut Router, request: &Request<'_>) -> Result<
             if let Some(link) = router.links.get(index).filter(|_| master.is_some()).cloned() {
                 change_mirrored_link(router, &link, Link { master, ..link.clone() });
             }
+            publish_masters(router, [link_master(router, index), None]);
             if let Some(master) = joining {
                 join(router, index, master);
             }
@@ -218,6 +221,7 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, mut new: Lin
     }
     if renamed {
         names_changed(router);
+        notify_of_link(router, &[RTM_DELNETCONF, RTM_NEWNETCONF], index);
     }
     if (old.master, old.mac) != (now.master, now.mac) {
         publish_masters(router, [old.master, now.master]);
@@ -225,6 +229,10 @@ pub(crate) fn change_mirrored_link(router: &mut Router, old: &Link, mut new: Lin
     bridge::publish::publish_moved(router, old, &now);
     vlan::beside::follow(router, old, &now);
     bridge::follow(router, Cause::default(), old, &now);
+}
+
+fn link_master(router: &Router, index: u32) -> Option<u32> {
+    router.links.get(index)?.master
 }
 
 /// What is for the ports of a bridge of the kernel's is for the bridge, and they are others now.
@@ -283,6 +291,7 @@ pub(crate) fn unmirror_link(router: &mut Router, index: u32) {
     router.links.remove(index);
     vlan::publish_lower(router, &link);
     bridge::publish::publish_around(router, &link);
+    notify_of_link(router, &[RTM_DELNETCONF], index);
     router.engine.remove_link(link.id);
     router.stations.remove(&index);
     router.trees.forget(index);

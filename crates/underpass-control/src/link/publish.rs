@@ -91,7 +91,7 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
         port: link.port().or(link.sink),
         up: link.up() && link.carrier,
         mac: router.receiving_mac(link),
-        others: macs_of_ports(router, link),
+        port_macs: port_macs(router, link),
         mtu: link.mtu,
         lookup: lookup_of(router, link),
         back6: lookup_back(router, link),
@@ -132,8 +132,9 @@ pub(super) fn compile_link(router: &mut Router, link: &Link) -> underpass_engine
     }
 }
 
-/// The addresses of the ports of a bridge of the kernel's, which takes what is for them. Linux: `br_handle_frame_finish`.
-fn macs_of_ports(router: &Router, link: &Link) -> Box<[[u8; 6]]> {
+/// The addresses of the ports of a bridge of the kernel's, which takes what comes in by a port for the address of that. Linux:
+/// `br_handle_frame_finish`, behind which nothing says by which port a frame has come in.
+fn port_macs(router: &Router, link: &Link) -> Box<[[u8; 6]]> {
     if link.kind != LinkKind::Kernel || router.live.is_none() {
         return Box::default();
     }

@@ -539,7 +539,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 /// The link that a request moves to another network namespace, if it does.
 fn moved<'r>(router: &'r Router, request: &Request<'_>) -> Option<&'r Link> {
     let attributes = || request.message.attributes(HEADER);
-    attributes().find(|it| matches!(it.kind, libc::IFLA_NET_NS_PID | libc::IFLA_NET_NS_FD))?;
+    attributes().find(|it| {
+        matches!(it.kind, libc::IFLA_NET_NS_PID | libc::IFLA_NET_NS_FD | libc::IFLA_TARGET_NETNSID)
+    })?;
     let index = u32::from_ne_bytes(*request.message.body().get(4..)?.first_chunk()?);
     match index {
         0 => router.links.named(&attributes().find(|it| it.kind == libc::IFLA_IFNAME)?.text()),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
+use underpass_packet::ipv6::{LINK_SCOPE, group_scope};
 
 use super::compiled::RouteLimits;
 use super::encode::found_hop;
@@ -251,8 +252,10 @@ pub(crate) fn source_for(router: &Router, flow: &Flow) -> Option<IpAddr> {
         && destination.is_multicast()
         && flow.oif != 0
     {
-        // Linux: `ip_route_output_key_hash_rcu`, which asks for no route.
-        return source4_for(router, flow.oif, None, libc::RT_SCOPE_LINK).map(IpAddr::V4);
+        // Linux: `ip_route_output_key_hash_rcu`.
+        let of_link = matches!(destination.octets(), [224, 0, 0, _]);
+        let scope = if of_link { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
+        return source4_for(router, flow.oif, None, scope).map(IpAddr::V4);
     }
     let found = look_up(router, flow).ok()?;
     let info = router.routes.infos.get(found.id)?;
@@ -278,9 +281,6 @@ fn left_vrf(router: &Router, flow: &Flow, hop: Option<&Hop>) -> Option<u32> {
     (leaves_by != Some(vrf)).then_some(vrf)
 }
 
-/// The scope of groups of a link: RFC 4291 section 2.7.
-const LINK_SCOPE: u8 = 2;
-
 /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
 pub(super) fn route_source6(router: &Router, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
     if info.source.is_some() {
@@ -290,8 +290,8 @@ pub(super) fn route_source6(router: &Router, info: &Info, oif: u32, destination:
         return Some(destination.into());
     }
     // RFC 6724 section 5, rule 2: of the addresses of no smaller scope that of the smallest.
-    let of_link = |group: Ipv6Addr| group.is_multicast() && group.octets()[1] & 0x0f <= LINK_SCOPE;
-    let on_link = destination.is_unicast_link_local() || of_link(destination);
+    let of_link = group_scope(destination).is_some_and(|scope| scope <= LINK_SCOPE);
+    let on_link = destination.is_unicast_link_local() || of_link;
     let own = router.addresses.v6(oif).iter().map(|address| address.local);
     let link_local =
         |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());

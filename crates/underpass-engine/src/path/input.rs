@@ -43,7 +43,7 @@ pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u1
 /// Whether a frame for another station is for a port of the bridge that the link is.
 #[cold]
 fn is_for_port(link: &Link, station: [u8; 6]) -> bool {
-    link.others.contains(&station)
+    station[0] & 1 == 0 && link.port_macs.contains(&station)
 }
 
 /// What is done with a frame of another EtherType.

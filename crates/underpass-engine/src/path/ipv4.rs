@@ -124,7 +124,7 @@ pub(crate) fn unusual(view: &View<'_>, meta: &mut PacketMeta, link: &Link) -> Ve
     if destination.is_multicast() {
         return match destination.octets() {
             [224, 0, 0, _] => Verdict::Deliver,
-            _ if link.groups.contains(&destination.into()) => Verdict::Deliver,
+            _ if link.is_in(destination.into()) => Verdict::Deliver,
             _ => Verdict::drop(DropReason::DestinationInvalid),
         };
     }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use underpass_packet::ipv6::{LINK_SCOPE, group_scope};
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, ipv6, protocol};
 
@@ -18,9 +19,6 @@ use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-
-/// The scope of a multicast address whose packets stay on their link: RFC 4291 section 2.7.
-const LINK_SCOPE: u8 = 2;
 
 /// The groups that routers are in: all nodes of the link, all routers of the link and of the site. RFC 4291 section 2.8.
 pub(crate) const GROUPS: [Ipv6Addr; 3] = [
@@ -163,8 +161,8 @@ fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
-        let of_link = destination.octets()[1] & 0x0f == LINK_SCOPE;
-        let joined = link.groups.contains(&destination.into());
+        let of_link = group_scope(destination) == Some(LINK_SCOPE);
+        let joined = link.is_in(destination.into());
         let verdict = if of_link || joined || GROUPS.contains(&destination) {
             Verdict::Deliver
         } else {

@@ -40,7 +40,7 @@ pub struct Link {
     /// Its hardware address.
     pub mac: [u8; 6],
     /// Other addresses that frames for it have: those of its ports, if it is a bridge of the kernel's.
-    pub others: Box<[[u8; 6]]>,
+    pub port_macs: Box<[[u8; 6]]>,
     /// Longest layer-3 packet, in bytes.
     pub mtu: u32,
     /// The tables that a packet received here is looked up in (VRF and policy rules applied).
@@ -70,7 +70,7 @@ pub struct Link {
     pub anycast6: Box<[Ipv6Addr]>,
     /// Where it has several of a family to send from: these, each with the length of its prefix.
     pub several: Box<[(IpAddr, u8)]>,
-    /// The groups that tunnels receive by it, but for those that all nodes are in.
+    /// The groups that tunnels receive by it, but for those that all nodes are in; in their order.
     pub groups: Box<[IpAddr]>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.
     pub host: Option<PortId>,
@@ -121,6 +121,11 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether tunnels receive a group by it.
+    pub(crate) fn is_in(&self, group: IpAddr) -> bool {
+        self.groups.binary_search(&group).is_ok()
+    }
+
     /// Whether what comes in is classified, or goes into a qdisc.
     pub(crate) fn classifies_ingress(&self) -> bool {
         self.ingress.is_some() || self.ingress_qdisc.is_some()

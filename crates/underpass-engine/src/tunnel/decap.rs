@@ -317,7 +317,7 @@ pub(crate) fn leave_for_all<const COUNT: bool, T: Trace>(
 ) -> Verdict {
     let ingress = ingress_of(view, meta);
     let Some(Ok(mut outer)) = Outer::read(meta.packet.bytes()) else { return Verdict::Deliver };
-    let joined = |group| view.link(meta.ingress).is_some_and(|link| link.groups.contains(&group));
+    let joined = |group| view.link(meta.ingress).is_some_and(|link| link.is_in(group));
     if outer.destination.is_multicast() && outer.destination != ALL_NODES && !joined(outer.destination) {
         return Verdict::Deliver;
     }

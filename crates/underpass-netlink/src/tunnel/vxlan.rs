@@ -9,6 +9,7 @@ use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::iptunnel::{self, IpTunnel};
 use crate::reply::Reply;
+use underpass_packet::ipv6::{LINK_SCOPE, group_scope};
 
 const ID: u16 = 1;
 const GROUP: u16 = 2;
@@ -82,9 +83,6 @@ const POLICY: [Type; ATTRIBUTES] = policy(&[
 ]);
 
 type Data<'a> = Attributes<'a, ATTRIBUTES>;
-
-/// The scope of groups that do not leave their link: RFC 4291 section 2.7.
-const LINK_SCOPE: u8 = 2;
 
 /// `VXLAN_N_VID`: there are so many networks.
 const NETWORKS: u32 = 1 << 24;
@@ -318,7 +316,7 @@ fn addresses(tunnel: &mut Tunnel, data: &Data<'_>, changes: bool) -> Result<(), 
     let near = |address: IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
     // A group of the link goes with all addresses.
     let fits = match tunnel.remote {
-        IpAddr::V6(group) if group.is_multicast() && group.octets()[1] & 0x0f == LINK_SCOPE => true,
+        IpAddr::V6(group) if group_scope(group) == Some(LINK_SCOPE) => true,
         remote => remote.is_unspecified() || near(tunnel.local) == near(remote),
     };
     // To an external one Linux asks no more of its ends.
@@ -468,6 +466,9 @@ mod tests {
             make(&|reply| reply.attribute(PORT_RANGE, &[0, 100, 0, 50])),
             (EINVAL, "Invalid source port range".into())
         );
+        let group = |reply: &mut Reply<'_>| reply.attribute(GROUP, &[239, 1, 1, 1]);
+        let by_no_link = (EINVAL, "Local interface required for multicast remote group".into());
+        assert_eq!(make(&group), by_no_link);
         let scopes = |reply: &mut Reply<'_>| reply.address(GROUP6, "fe80::1".parse().unwrap());
         assert_eq!(make(&scopes), (EINVAL, "Invalid combination of local and remote address scopes".into()));
         assert_eq!(turn(&|reply| reply.u32(ID, 8)), (EOPNOTSUPP, "Cannot change VNI".into()));
@@ -512,7 +513,11 @@ mod tests {
         };
         assert_eq!(external(&near), Err(EOPNOTSUPP));
         assert!(external(&|reply| reply.u8(LEARNING, 0)).unwrap().external);
-        let group = written(|reply| reply.attribute(GROUP, &[239, 1, 1, 1]));
-        assert_eq!(create(Some(&as_attribute(&group))).unwrap_err().errno, EOPNOTSUPP);
+        let group = |reply: &mut Reply<'_>| {
+            reply.u8(LEARNING, 0);
+            reply.u32(LINK, 3);
+            reply.attribute(GROUP, &[239, 1, 1, 1]);
+        };
+        assert_eq!(external(&group), Err(EOPNOTSUPP));
     }
 }

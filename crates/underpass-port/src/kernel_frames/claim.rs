@@ -2,6 +2,8 @@
 
 use underpass_packet::protocol;
 
+use super::rules::GROUPS6;
+
 /// ICMP errors about a packet that was sent: unreachable, time exceeded, parameter problem.
 pub(crate) const ERRORS4: [u8; 3] = [3, 11, 12];
 /// ICMPv6 types below this are errors.
@@ -12,7 +14,7 @@ pub(crate) const QUOTED: u8 = 0x80;
 /// What is for a worker although its destination is one of the kernel's own addresses.
 ///
 /// UDP behind IPv4 options is the kernel's. Behind hop-by-hop options nothing is looked at: the claim is on these
-/// ([`protocol::HOP_BY_HOP`]), but for addresses of the link. A destination options header of 8 bytes, as Linux puts before a tunnel's
+/// ([`protocol::HOP_BY_HOP`]), but for addresses of the link and groups. A destination options header of 8 bytes, as Linux puts before a tunnel's
 /// packets, is looked behind, and a fragment header behind or without it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Claim {
@@ -61,7 +63,7 @@ impl Claim {
 
     /// The claim that there must be for a worker to get this IPv6 packet.
     pub(super) fn on_ipv6(packet: &[u8]) -> Option<Self> {
-        if packet.get(6) == Some(&protocol::HOP_BY_HOP) && is_link_local(packet) {
+        if packet.get(6) == Some(&protocol::HOP_BY_HOP) && is_of_link(packet) {
             return None;
         }
         let of = |at: usize| {
@@ -89,7 +91,8 @@ impl Claim {
     }
 }
 
-/// Whether an IPv6 packet is for an address of the link, to which nobody but the kernel can hand it over.
-fn is_link_local(packet: &[u8]) -> bool {
-    matches!(packet.get(24..26), Some([0xfe, 0x80..=0xbf]))
+/// Whether an IPv6 packet is for an address of the link, to which nobody but the kernel can hand it over, or for a group, as the
+/// queries of MLD are.
+fn is_of_link(packet: &[u8]) -> bool {
+    matches!(packet.get(24..26), Some([0xfe, 0x80..=0xbf] | [GROUPS6, _]))
 }

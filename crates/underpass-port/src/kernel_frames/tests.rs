@@ -207,6 +207,7 @@ fn what_the_kernel_keeps() {
         ("TCP to a group", to_group4(protocol::TCP), true),
         ("foo-over-UDP to a group", to_group6(protocol::UDP), false),
         ("foo-over-UDP to another group", changed(to_group6(protocol::UDP), &[(53, 2)]), true),
+        ("hop-by-hop options to a group, as of a query", to_group6(protocol::HOP_BY_HOP), true),
         ("neighbour discovery to a group", changed(to_group6(protocol::ICMPV6), &[(54, 135)]), true),
         ("GRE to an address in a frame for a group", changed(outer4(protocol::GRE), &[(0, 1)]), true),
         ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),

@@ -389,10 +389,12 @@ impl Writer {
         self.program.jump_if(R9, When::Equal, i32::from(protocol::HOP_BY_HOP), options);
         self.behind_options(IP6_PAYLOAD, claimed);
 
-        // The kernel keeps those for an address of the link.
+        // The kernel keeps those for an address of the link, and for groups.
+        let keep = self.keep;
         let program = &mut self.program;
         program.here(options);
         program.load(Size::Byte, R2, R7, IP6_DESTINATION);
+        program.jump_if(R2, When::Equal, i32::from(GROUPS6), keep);
         program.jump_if(R2, When::NotEqual, 0xfe, claimed);
         program.load(Size::Byte, R2, R7, IP6_DESTINATION + 1);
         program.jump_if(R2, When::Less, 0x80, claimed);

@@ -14,12 +14,13 @@ use underpass_netlink::tunnel::{
     Kind, bareudp,
 };
 
+use super::underlay::{group_link, outer_flow};
 use super::{Tunnel, overlay};
 use crate::route::lookup::{NoWay, l3mdev_table, only_way, source_for};
 use crate::route::next_hop::{hold_next_hop, via_now};
 use crate::route::publish::{lookup_id, own_lookup};
 use crate::route::scope::link_id;
-use crate::route::{Family, Flow, Hop, NextHopKey, RouteLimits, Scope};
+use crate::route::{Family, Hop, NextHopKey, RouteLimits, Scope};
 use crate::{Link, Router};
 
 /// The kind; `over6`: the outer header is IPv6.
@@ -138,36 +139,10 @@ fn bound_to(router: &mut Router, link: u32) -> TunnelBound {
     }
 }
 
-/// By which link outer packets have to leave; 0: by any. Of a link in a VRF that is the VRF's affair, but for sit.
-/// Linux: `ip_tunnel_init_flow`.
-pub(super) fn outer_oif(router: &Router, parameters: &tunnel::Tunnel) -> u32 {
-    let link = parameters.link;
-    let within = match parameters.kind {
-        Kind::Ipip | Kind::Gre | Kind::GreTap | Kind::Vxlan => l3mdev_table(router, link).is_some(),
-        _ => router.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
-    };
-    if within { 0 } else { link }
-}
-
 /// In which tables outer packets are looked up.
 pub(in crate::link::tunnel) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
     let vrf = l3mdev_table(router, link);
     own_lookup(router, vrf)
-}
-
-/// The flow of outer packets of a tunnel. Over IPv6 a link that they are to leave by is only preferred, unless the remote
-/// address is one of that link. Linux: `ip6_route_output_flags_noref`.
-pub(super) fn outer_flow(router: &Router, parameters: &tunnel::Tunnel) -> Flow {
-    let remote = parameters.remote;
-    let oif = outer_oif(router, parameters);
-    let near = |address: Ipv6Addr| address.is_unicast_link_local() || address.is_multicast();
-    let prefers = matches!(remote, IpAddr::V6(remote) if !near(remote) && !parameters.local.is_unspecified());
-    Flow {
-        oif,
-        prefers: prefers && oif != 0,
-        l3mdev: l3mdev_table(router, parameters.link),
-        ..Flow::to(remote)
-    }
 }
 
 /// Tables in which there is nothing.
@@ -187,7 +162,10 @@ pub(super) fn underlay(router: &mut Router, parameters: &tunnel::Tunnel) -> (Via
     if let Some(nowhere) = nowhere(router, parameters) {
         return (nowhere, None);
     }
-    let flow = outer_flow(router, parameters);
+    let mut flow = outer_flow(router, parameters);
+    if let Some(link) = group_link(router, parameters) {
+        flow.oif = link;
+    }
     let many = address.is_unspecified();
     // Of what has no other end, these kinds alone ask the packet for one.
     let asks = !parameters.external && matches!(parameters.kind, Kind::Ipip | Kind::Sit | Kind::Ip6Tnl);
@@ -256,7 +234,9 @@ fn outer_source(router: &Router, parameters: &tunnel::Tunnel, given: bool) -> Ip
     if !chosen || !(over6 || parameters.local.is_unspecified()) || parameters.remote.is_unspecified() {
         return any;
     }
-    source_for(router, &outer_flow(router, parameters)).unwrap_or(any)
+    let mut flow = outer_flow(router, parameters);
+    flow.oif = group_link(router, parameters).unwrap_or(flow.oif);
+    source_for(router, &flow).unwrap_or(any)
 }
 
 /// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,

@@ -5,13 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::IFF_POINTOPOINT;
 use underpass_netlink::tunnel::{self, IP6_CAP_XMIT, Kind};
 
-use super::compile::outer_flow;
 use super::{Automatic, LEAST, LEAST6, MOST, STABLE_PRIVACY, Tunnel, isatap};
 use crate::Router;
 use crate::address::link_local;
 use crate::link::Link;
 use crate::route::Flow;
-use crate::route::lookup::way_out;
+use crate::route::lookup::{l3mdev_table, way_out};
 
 /// The IPv6 addresses that a tunnel gets when it comes up, in the order in which it gets them. Linux:
 /// `addrconf_dev_config`, `add_v4_addrs`.
@@ -75,6 +74,32 @@ fn addresses_of_ipv4(router: &Router, link: &Link, parameters: &tunnel::Tunnel) 
     all
 }
 
+/// By which link outer packets have to leave; 0: by any. Of a link in a VRF that is the VRF's affair, but for sit.
+/// Linux: `ip_tunnel_init_flow`.
+fn outer_oif(router: &Router, parameters: &tunnel::Tunnel) -> u32 {
+    let link = parameters.link;
+    let within = match parameters.kind {
+        Kind::Ipip | Kind::Gre | Kind::GreTap | Kind::Vxlan => l3mdev_table(router, link).is_some(),
+        _ => router.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
+    };
+    if within { 0 } else { link }
+}
+
+/// The flow of outer packets of a tunnel. Over IPv6 a link that they are to leave by is only preferred, unless the remote
+/// address is one of that link. Linux: `ip6_route_output_flags_noref`.
+pub(super) fn outer_flow(router: &Router, parameters: &tunnel::Tunnel) -> Flow {
+    let remote = parameters.remote;
+    let oif = outer_oif(router, parameters);
+    let near = |address: Ipv6Addr| address.is_unicast_link_local() || address.is_multicast();
+    let prefers = matches!(remote, IpAddr::V6(remote) if !near(remote) && !parameters.local.is_unspecified());
+    Flow {
+        oif,
+        prefers: prefers && oif != 0,
+        l3mdev: l3mdev_table(router, parameters.link),
+        ..Flow::to(remote)
+    }
+}
+
 /// The link by which outer packets leave, as far as it is known.
 pub(super) fn underlay_link<'a>(router: &'a Router, parameters: &tunnel::Tunnel) -> Option<&'a Link> {
     let gre6 = matches!(parameters.kind, Kind::Ip6Gre | Kind::Ip6GreTap);
@@ -90,6 +115,16 @@ pub(super) fn underlay_link<'a>(router: &'a Router, parameters: &tunnel::Tunnel)
         Some(_) => underlay_to(router, source, parameters).or_else(bound),
     };
     router.links.get(index?)
+}
+
+/// The link by which what is for the group that is a tunnel's other end leaves, if one is: no route is asked for. Linux:
+/// `ip_route_output_key_hash_rcu`.
+pub(super) fn group_link(router: &Router, parameters: &tunnel::Tunnel) -> Option<u32> {
+    match parameters.kind {
+        _ if !parameters.remote.is_multicast() => None,
+        Kind::Vxlan => Some(parameters.link),
+        _ => underlay_link(router, parameters).map(|link| link.index),
+    }
 }
 
 /// The index of the link of the route to the other end.
