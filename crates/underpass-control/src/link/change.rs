@@ -29,7 +29,7 @@ pub(super) fn change_link(router: &mut Router, cause: Cause, mut new: Link) {
     if old == new {
         return;
     }
-    new.carrier = vlan::carrier(router, &old, &new);
+    (new.carrier, new.mac) = (vlan::carrier(router, &old, &new), vlan::mac(router, &old, &new));
     // A link that changes its VRF is taken down for it: Linux's cycle_netdev.
     let is_vrf = |master: Option<u32>| {
         master.and_then(|master| router.links.get(master)).is_some_and(|master| master.vrf_table().is_some())

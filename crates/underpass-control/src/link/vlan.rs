@@ -140,6 +140,15 @@ pub(super) fn carrier(router: &Router, old: &Link, new: &Link) -> bool {
     }
 }
 
+/// The hardware address of a link that is up or down as it is now: a VLAN device takes that of the link below as it comes up. Linux:
+/// `vlan_dev_inherit_address`.
+pub(super) fn mac(router: &Router, old: &Link, new: &Link) -> [u8; 6] {
+    match below(router, new) {
+        Some((vlan, lower)) if !old.up() && new.up() && vlan.inherits_mac => lower.mac,
+        _ => new.mac,
+    }
+}
+
 fn indices_above(router: &Router, lower: u32) -> Vec<u32> {
     let mut found: Vec<_> =
         above(router, lower).map(|(link, vlan)| (vlan.tag.protocol, vlan.tag.id, link.index)).collect();
@@ -172,7 +181,8 @@ pub(super) fn follow(router: &mut Router, cause: Cause, old: &Link, new: &Link) 
             }
             _ => {}
         }
-        let mac = if vlan.inherits_mac { new.mac } else { link.mac };
+        let follows = vlan.inherits_mac && flags & IFF_UP as u32 != 0;
+        let mac = if follows { new.mac } else { link.mac };
         let mtu = link.mtu.min(new.mtu);
         change_link(router, cause, Link { flags, mac, mtu, carrier, ..link });
     }
