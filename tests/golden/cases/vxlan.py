@@ -395,6 +395,8 @@ for suffix, wide in BOTH:
             ("no tag", *local(marked)),
             ("a tag", *local(Dot1Q(vlan=7) / marked)),
             ("two tags", *local(Dot1Q(vlan=7) / Dot1Q(vlan=8) / marked)),
+            ("TTL 0", *local(IP(src="10.5.0.1", dst="10.5.0.2", ttl=0, id=0x4321) / udp())),
+            ("hop limit 0", *local(IPv6(src="2001:db8:55::1", dst="2001:db8:55::2", hlim=0) / udp())),
             ("neither IPv4 nor IPv6", "p0", Ether(dst=THERE_MAC, src=HOST_MAC, type=0x88B5) / payload(50)),
         ],
     )

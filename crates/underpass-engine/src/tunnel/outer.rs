@@ -281,7 +281,9 @@ impl Inner {
     /// Of a frame that goes into this tunnel.
     #[inline(always)]
     pub(super) fn of_frame(bytes: &[u8], tunnel: &StoredTunnel, heir: (usize, u16)) -> Self {
-        let own = Self::read(bytes, heir);
+        let mut own = Self::read(bytes, heir);
+        // Linux: `vxlan_xmit_one`, `geneve_xmit_skb`, for which a TTL of 0 says nothing.
+        own.ttl = own.ttl.filter(|ttl| *ttl != 0 || !tunnel.kind.is_overlay());
         if tunnel.kind.is_geneve() { Self { dont_fragment: keeps_whole(bytes), ..own } } else { own }
     }
 
